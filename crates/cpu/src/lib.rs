@@ -1,0 +1,1 @@
+//! The CPU backend: SIMD kernels over one ISA trait, and the executor of CPU plans.

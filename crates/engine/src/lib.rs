@@ -1,0 +1,1 @@
+//! Sessions, KV cache, sampling and scheduling: token ids in, token ids out.

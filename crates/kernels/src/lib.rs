@@ -1,0 +1,1 @@
+//! GPU kernels as CubeCL functions, the kernel pack and the kernel compiler.

@@ -1,0 +1,1 @@
+//! Model families: a manifest and its configuration become a GraphTensor.

@@ -1,0 +1,1 @@
+//! Tokenizers, the streaming decoder and chat templates.
