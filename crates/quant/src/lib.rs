@@ -2,14 +2,19 @@
 //!
 //! Pure: bytes and values in, bytes and values out.
 
+mod block;
+mod dequantize;
 mod element;
 mod error;
 pub mod ggml;
 mod layout;
+mod quantize;
 mod scheme;
 
+pub use dequantize::{convert_rows, dequantize};
 pub use element::ElementType;
 pub use error::QuantError;
 pub use ggml::GgmlType;
 pub use layout::{PackedLayout, Placement};
+pub use quantize::quantize;
 pub use scheme::{QuantScheme, ScaleType, Storage, SuperGroup};
