@@ -63,3 +63,73 @@ pub enum Storage {
     Element(crate::ElementType),
     Quant(QuantScheme),
 }
+
+/// The text form: `q4-8.g32.f16`, `q4.g32.f16.min`, `q6-32.g16.f16.super256x8s`. It parses back with [`FromStr`].
+///
+/// [`FromStr`]: std::str::FromStr
+impl std::fmt::Display for QuantScheme {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "q{}", self.bits)?;
+        if self.signed {
+            f.write_str("s")?;
+        }
+        if self.offset > 0 {
+            write!(f, "-{}", self.offset)?;
+        }
+        let scale = match self.scale {
+            ScaleType::F16 => "f16",
+            ScaleType::F32 => "f32",
+        };
+        write!(f, ".g{}.{scale}", self.group)?;
+        if self.min {
+            f.write_str(".min")?;
+        }
+        if let Some(s) = self.super_group {
+            let sign = if s.signed { "s" } else { "u" };
+            write!(f, ".super{}x{}{sign}", s.elements, s.scale_bits)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::str::FromStr for QuantScheme {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("a scheme such as q4.g32.f16.min, found {text:?}");
+        let mut parts = text.split('.');
+        let codes = parts.next().and_then(|p| p.strip_prefix('q')).ok_or_else(wrong)?;
+        let (codes, offset) = match codes.split_once('-') {
+            Some((codes, offset)) => (codes, offset.parse().map_err(|_| wrong())?),
+            None => (codes, 0),
+        };
+        let (bits, signed) = codes.strip_suffix('s').map_or((codes, false), |bits| (bits, true));
+        let group = parts.next().and_then(|p| p.strip_prefix('g')).ok_or_else(wrong)?;
+        let scale = match parts.next() {
+            Some("f16") => ScaleType::F16,
+            Some("f32") => ScaleType::F32,
+            _ => return Err(wrong()),
+        };
+        let mut rest = parts.peekable();
+        let min = rest.next_if_eq(&"min").is_some();
+        let super_group = match rest.next() {
+            None => None,
+            Some(part) => {
+                let (elements, bits) =
+                    part.strip_prefix("super").and_then(|p| p.split_once('x')).ok_or_else(wrong)?;
+                let (scale_bits, signed) = match bits.strip_suffix('s') {
+                    Some(bits) => (bits, true),
+                    None => (bits.strip_suffix('u').ok_or_else(wrong)?, false),
+                };
+                let elements = elements.parse().map_err(|_| wrong())?;
+                let scale_bits = scale_bits.parse().map_err(|_| wrong())?;
+                Some(SuperGroup { elements, scale_bits, signed })
+            }
+        };
+        if rest.next().is_some() {
+            return Err(wrong());
+        }
+        let (bits, group) = (bits.parse().map_err(|_| wrong())?, group.parse().map_err(|_| wrong())?);
+        Ok(QuantScheme { bits, offset, signed, group, scale, min, super_group })
+    }
+}

@@ -1,0 +1,94 @@
+//! `attention q[rows, heads · head_dim], kv, pos[rows], seq[rows], table[batch, blocks]`: causal attention over a paged
+//! KV pool (Vaswani et al. 2017, arXiv 1706.03762; grouped queries: Ainslie et al. 2023, arXiv 2305.13245).
+//!
+//! Row `r` of sequence `seq[r]` sees positions `0 ..= pos[r]` (the last `window` of them, if there is one). Position `p`
+//! lies in block `table[seq[r], p / 32]`, place `p % 32`. `y = softmax(cap(scale · q kᵀ)) v`, head by head; query head
+//! `h` reads key head `h / (heads / kv_heads)`; `cap` is the soft cap of [`super::Softcap`].
+
+use serde::{Deserialize, Serialize};
+
+use super::state_write::pool;
+use super::{KV_BLOCK, Operation, arity, indices, matrix, wrong};
+use crate::{GraphError, Tensor, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Attention {
+    pub heads: usize,
+    pub scale: f32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub softcap: Option<f32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window: Option<usize>,
+}
+
+impl Operation for Attention {
+    const NAME: &'static str = "attention";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [q, kv, pos, seq, table] = arity(Self::NAME, inputs)?;
+        let (kv_heads, head_dim) = pool(Self::NAME, 1, kv)?;
+        if self.heads == 0 || !self.heads.is_multiple_of(kv_heads) {
+            return Err(GraphError::Attribute {
+                op: Self::NAME.into(),
+                name: "heads".into(),
+                expected: format!("a multiple of the {kv_heads} key heads"),
+                found: self.heads.to_string(),
+            });
+        }
+        if self.window == Some(0) || !self.scale.is_finite() || self.softcap.is_some_and(|c| !(c.is_finite() && c > 0.0))
+        {
+            return Err(GraphError::Attribute {
+                op: Self::NAME.into(),
+                name: "scale, softcap, window".into(),
+                expected: "finite, positive".into(),
+                found: format!("{}, {:?}, {:?}", self.scale, self.softcap, self.window),
+            });
+        }
+        if matrix(Self::NAME, 0, q)? != self.heads * head_dim {
+            return Err(wrong(Self::NAME, 0, format!("f32[rows, {}]", self.heads * head_dim), q));
+        }
+        indices(Self::NAME, 2, pos, 1)?;
+        indices(Self::NAME, 3, seq, 1)?;
+        indices(Self::NAME, 4, table, 2)?;
+        Ok(vec![q.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let (q, kv) = (inputs[0], inputs[1]);
+        let (pos, seq, table) = (inputs[2].as_i32(), inputs[3].as_i32(), inputs[4]);
+        let [_, _, kv_heads, _, d] = kv.shape[..] else { unreachable!("the rank was checked") };
+        let blocks = table.shape[1];
+        let mut out = vec![0.0; q.len()];
+        for (r, (row, y)) in q.as_f32().chunks_exact(q.shape[1]).zip(out.chunks_exact_mut(q.shape[1])).enumerate() {
+            let last = pos[r] as usize;
+            let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
+            for h in 0..self.heads {
+                let at = |which: usize, p: usize| {
+                    let block = table.as_i32()[seq[r] as usize * blocks + p / KV_BLOCK] as usize;
+                    let head = h / (self.heads / kv_heads);
+                    let start = (((block * 2 + which) * kv_heads + head) * KV_BLOCK + p % KV_BLOCK) * d;
+                    &kv.as_f32()[start..start + d]
+                };
+                let query = &row[h * d..(h + 1) * d];
+                let scores: Vec<f64> = (first..=last).map(|p| self.score(query, at(0, p))).collect();
+                let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+                let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+                let sum: f64 = weights.iter().sum();
+                for i in 0..d {
+                    let v = weights.iter().zip(first..).map(|(w, p)| w * f64::from(at(1, p)[i])).sum::<f64>();
+                    y[h * d + i] = (v / sum) as f32;
+                }
+            }
+        }
+        vec![Tensor::f32(&q.shape, out)]
+    }
+}
+
+impl Attention {
+    fn score(&self, q: &[f32], k: &[f32]) -> f64 {
+        let dot: f64 = q.iter().zip(k).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+        let score = dot * f64::from(self.scale);
+        self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+    }
+}

@@ -1,0 +1,33 @@
+//! `constant`: one `f32` that does not depend on anything, of rank 0.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Operation, arity};
+use crate::{GraphError, Tensor, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Constant {
+    pub value: f32,
+}
+
+impl Operation for Constant {
+    const NAME: &'static str = "constant";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [] = arity(Self::NAME, inputs)?;
+        if !self.value.is_finite() {
+            return Err(GraphError::Attribute {
+                op: Self::NAME.into(),
+                name: "value".into(),
+                expected: "a finite number".into(),
+                found: self.value.to_string(),
+            });
+        }
+        Ok(vec![ValueType::f32(vec![])])
+    }
+
+    fn reference(&self, _inputs: &[&Tensor]) -> Vec<Tensor> {
+        vec![Tensor::f32(&[], vec![self.value])]
+    }
+}

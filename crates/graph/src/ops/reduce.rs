@@ -1,0 +1,50 @@
+//! `reduce`: sum, mean or max over the last dimension, which stays with size 1.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Operation, arity, wrong};
+use crate::{Dim, GraphError, Tensor, ValueType};
+
+/// How the elements of a row are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduction {
+    Sum,
+    Mean,
+    Max,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reduce {
+    pub kind: Reduction,
+}
+
+impl Operation for Reduce {
+    const NAME: &'static str = "reduce";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [x] = arity(Self::NAME, inputs)?;
+        if x.element() != Some(ingle_quant::ElementType::F32) || x.state || x.last().is_none_or(|n| n == 0) {
+            return Err(wrong(Self::NAME, 0, "f32 with a constant last dimension > 0", x));
+        }
+        let mut shape = x.shape.clone();
+        if let Some(last) = shape.last_mut() {
+            *last = Dim::Const(1);
+        }
+        Ok(vec![ValueType::f32(shape)])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let x = inputs[0];
+        let width = x.shape[x.shape.len() - 1];
+        let data = x.as_f32().chunks_exact(width).map(|row| match self.kind {
+            Reduction::Sum => row.iter().map(|&v| f64::from(v)).sum::<f64>() as f32,
+            Reduction::Mean => (row.iter().map(|&v| f64::from(v)).sum::<f64>() / width as f64) as f32,
+            Reduction::Max => row.iter().copied().fold(f32::NEG_INFINITY, f32::max),
+        });
+        let mut shape = x.shape.clone();
+        *shape.last_mut().expect("rank was checked") = 1;
+        vec![Tensor::f32(&shape, data.collect())]
+    }
+}

@@ -1,0 +1,53 @@
+//! `rms_norm x[rows, k], weight[k]`: `y = x · weight / sqrt(mean(x²) + eps)` (Zhang and Sennrich 2019, arXiv 1910.07467).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Binary, Constant, EltOp, Operation, Reduce, Reduction, Unary, arity, matrix, vector};
+use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RmsNorm {
+    pub eps: f32,
+}
+
+impl Operation for RmsNorm {
+    const NAME: &'static str = "rms_norm";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [x, weight] = arity(Self::NAME, inputs)?;
+        let k = matrix(Self::NAME, 0, x)?;
+        vector(Self::NAME, 1, weight, k)?;
+        if !(self.eps.is_finite() && self.eps >= 0.0) {
+            return Err(GraphError::Attribute {
+                op: Self::NAME.into(),
+                name: "eps".into(),
+                expected: "a finite number ≥ 0".into(),
+                found: self.eps.to_string(),
+            });
+        }
+        Ok(vec![x.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let (x, weight) = (inputs[0], inputs[1].as_f32());
+        let mut out = Vec::with_capacity(x.len());
+        for row in x.as_f32().chunks_exact(weight.len()) {
+            let mean = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / row.len() as f64;
+            let scale = 1.0 / (mean + f64::from(self.eps)).sqrt();
+            out.extend(row.iter().zip(weight).map(|(&v, &w)| (f64::from(v) * scale * f64::from(w)) as f32));
+        }
+        vec![Tensor::f32(&x.shape, out)]
+    }
+
+    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let (x, weight) = (inputs[0], inputs[1]);
+        let square = g.push(Binary { kind: EltOp::Mul }, &[x, x])?;
+        let mean = g.push(Reduce { kind: Reduction::Mean }, &[square])?;
+        let eps = g.push(Constant { value: self.eps }, &[])?;
+        let shifted = g.push(Binary { kind: EltOp::Add }, &[mean, eps])?;
+        let scale = g.push(Unary { kind: EltOp::Rsqrt }, &[shifted])?;
+        let normed = g.push(Binary { kind: EltOp::Mul }, &[x, scale])?;
+        Ok(Some(vec![g.push(Binary { kind: EltOp::Mul }, &[normed, weight])?]))
+    }
+}

@@ -1,0 +1,107 @@
+//! `rope x[rows, heads · head_dim], pos[rows]` (and optionally `factors[rotary_dim / 2]`): rotary position embedding
+//! (Su et al. 2021, arXiv 2104.09864).
+//!
+//! Pair `i` of each head turns by `pos · scale · base^(−2i / rotary_dim) / factors[i]`. `interleaved` pairs elements
+//! `(2i, 2i + 1)`, as GGUF orders llama; `halves` pairs `(i, i + rotary_dim / 2)`, as Hugging Face does. Elements from
+//! `rotary_dim` on stay as they are.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Operation, indices, matrix, vector, wrong};
+use crate::{GraphError, Tensor, ValueType};
+
+/// Which two elements turn together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pairing {
+    Interleaved,
+    Halves,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rope {
+    pub head_dim: usize,
+    pub rotary_dim: usize,
+    pub base: f32,
+    /// Positions are multiplied by this (linear scaling); 1 for none.
+    pub scale: f32,
+    pub pairing: Pairing,
+}
+
+impl Rope {
+    /// The angle per position of each pair, `[rotary_dim / 2]`, in double precision.
+    pub fn frequencies(&self, factors: Option<&[f32]>) -> Vec<f64> {
+        let n = self.rotary_dim as f64;
+        (0..self.rotary_dim / 2)
+            .map(|i| {
+                let factor = factors.map_or(1.0, |f| f64::from(f[i]));
+                f64::from(self.scale) * f64::from(self.base).powf(-2.0 * i as f64 / n) / factor
+            })
+            .collect()
+    }
+
+    /// The two elements of pair `i` within a head.
+    pub fn pair(&self, i: usize) -> (usize, usize) {
+        match self.pairing {
+            Pairing::Interleaved => (2 * i, 2 * i + 1),
+            Pairing::Halves => (i, i + self.rotary_dim / 2),
+        }
+    }
+}
+
+impl Operation for Rope {
+    const NAME: &'static str = "rope";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let (x, pos, factors) = match inputs {
+            [x, pos] => (*x, *pos, None),
+            [x, pos, factors] => (*x, *pos, Some(*factors)),
+            _ => {
+                return Err(GraphError::Arity { op: Self::NAME, expected: "2 or 3".into(), found: inputs.len() });
+            }
+        };
+        let attribute = |name: &str, expected: &str, found: String| GraphError::Attribute {
+            op: Self::NAME.into(),
+            name: name.into(),
+            expected: expected.into(),
+            found,
+        };
+        if self.rotary_dim == 0 || !self.rotary_dim.is_multiple_of(2) || self.rotary_dim > self.head_dim {
+            return Err(attribute("rotary_dim", "even, at most head_dim", self.rotary_dim.to_string()));
+        }
+        if !(self.base.is_finite() && self.base > 0.0 && self.scale.is_finite()) {
+            return Err(attribute("base, scale", "finite", format!("{}, {}", self.base, self.scale)));
+        }
+        let width = matrix(Self::NAME, 0, x)?;
+        if !width.is_multiple_of(self.head_dim) {
+            return Err(wrong(Self::NAME, 0, format!("rows of heads of {}", self.head_dim), x));
+        }
+        indices(Self::NAME, 1, pos, 1)?;
+        if pos.shape[0] != x.shape[0] {
+            return Err(wrong(Self::NAME, 1, format!("one position for each row of {x}"), pos));
+        }
+        if let Some(factors) = factors {
+            vector(Self::NAME, 2, factors, self.rotary_dim / 2)?;
+        }
+        Ok(vec![x.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let (x, pos) = (inputs[0], inputs[1].as_i32());
+        let frequencies = self.frequencies(inputs.get(2).map(|t| t.as_f32()));
+        let mut data = x.as_f32().to_vec();
+        for (row, &p) in data.chunks_exact_mut(x.shape[1]).zip(pos) {
+            for head in row.chunks_exact_mut(self.head_dim) {
+                for (i, f) in frequencies.iter().enumerate() {
+                    let (sin, cos) = (f64::from(p) * f).sin_cos();
+                    let (a, b) = self.pair(i);
+                    let (u, v) = (f64::from(head[a]), f64::from(head[b]));
+                    head[a] = (u * cos - v * sin) as f32;
+                    head[b] = (u * sin + v * cos) as f32;
+                }
+            }
+        }
+        vec![Tensor::f32(&x.shape, data)]
+    }
+}

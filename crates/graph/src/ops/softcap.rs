@@ -1,0 +1,43 @@
+//! `softcap x`: `cap · tanh(x / cap)`, which keeps values inside `±cap` (Gemma 2, arXiv 2408.00118).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Binary, Constant, EltOp, Operation, Unary, arity, matrix};
+use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Softcap {
+    pub cap: f32,
+}
+
+impl Operation for Softcap {
+    const NAME: &'static str = "softcap";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [x] = arity(Self::NAME, inputs)?;
+        matrix(Self::NAME, 0, x)?;
+        if !(self.cap.is_finite() && self.cap > 0.0) {
+            return Err(GraphError::Attribute {
+                op: Self::NAME.into(),
+                name: "cap".into(),
+                expected: "a finite number > 0".into(),
+                found: self.cap.to_string(),
+            });
+        }
+        Ok(vec![x.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let cap = f64::from(self.cap);
+        let data = inputs[0].as_f32().iter().map(|&v| (cap * (f64::from(v) / cap).tanh()) as f32).collect();
+        vec![Tensor::f32(&inputs[0].shape, data)]
+    }
+
+    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let cap = g.push(Constant { value: self.cap }, &[])?;
+        let scaled = g.push(Binary { kind: EltOp::Div }, &[inputs[0], cap])?;
+        let bent = g.push(Unary { kind: EltOp::Tanh }, &[scaled])?;
+        Ok(Some(vec![g.push(Binary { kind: EltOp::Mul }, &[bent, cap])?]))
+    }
+}

@@ -1,0 +1,40 @@
+//! `softmax x[rows, n]`: `exp(x − max) / Σ exp(x − max)` over the last dimension.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Binary, EltOp, Operation, Reduce, Reduction, Unary, arity, matrix};
+use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Softmax {}
+
+impl Operation for Softmax {
+    const NAME: &'static str = "softmax";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [x] = arity(Self::NAME, inputs)?;
+        matrix(Self::NAME, 0, x)?;
+        Ok(vec![x.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let x = inputs[0];
+        let mut out = Vec::with_capacity(x.len());
+        for row in x.as_f32().chunks_exact(x.shape[1]) {
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let exp: Vec<f64> = row.iter().map(|&v| f64::from(v - max).exp()).collect();
+            let sum: f64 = exp.iter().sum();
+            out.extend(exp.iter().map(|e| (e / sum) as f32));
+        }
+        vec![Tensor::f32(&x.shape, out)]
+    }
+
+    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let max = g.push(Reduce { kind: Reduction::Max }, &[inputs[0]])?;
+        let shifted = g.push(Binary { kind: EltOp::Sub }, &[inputs[0], max])?;
+        let exp = g.push(Unary { kind: EltOp::Exp }, &[shifted])?;
+        let sum = g.push(Reduce { kind: Reduction::Sum }, &[exp])?;
+        Ok(Some(vec![g.push(Binary { kind: EltOp::Div }, &[exp, sum])?]))
+    }
+}

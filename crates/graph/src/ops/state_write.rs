@@ -1,0 +1,60 @@
+//! `state_write kv, k[rows, kv_heads · head_dim], v[…], slots[rows]`: the next version of a layer's KV pool.
+//!
+//! The pool is `[pool, 2, kv_heads, 32, head_dim]`: blocks of 32 positions, first the keys of every head, then the
+//! values. Row `r` goes to slot `slots[r] = block · 32 + place`. Each version is written at most once, and every read of
+//! a version comes before the next write, so a backend writes in place.
+
+use ingle_quant::ElementType;
+use serde::{Deserialize, Serialize};
+
+use super::{KV_BLOCK, Operation, arity, indices, matrix, wrong};
+use crate::{Dim, GraphError, Tensor, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StateWrite {}
+
+impl Operation for StateWrite {
+    const NAME: &'static str = "state_write";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [kv, k, v, slots] = arity(Self::NAME, inputs)?;
+        let (heads, head_dim) = pool(Self::NAME, 0, kv)?;
+        for (i, x) in [(1, k), (2, v)] {
+            if matrix(Self::NAME, i, x)? != heads * head_dim {
+                return Err(wrong(Self::NAME, i, format!("f32[rows, {}]", heads * head_dim), x));
+            }
+        }
+        indices(Self::NAME, 3, slots, 1)?;
+        Ok(vec![kv.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let (kv, slots) = (inputs[0], inputs[3].as_i32());
+        let [heads, _, head_dim] = kv.shape[2..] else { unreachable!("the rank was checked") };
+        let mut data = kv.as_f32().to_vec();
+        for (which, x) in inputs[1..3].iter().enumerate() {
+            for (row, &slot) in x.as_f32().chunks_exact(heads * head_dim).zip(slots) {
+                let (block, place) = (slot as usize / KV_BLOCK, slot as usize % KV_BLOCK);
+                for (h, head) in row.chunks_exact(head_dim).enumerate() {
+                    let at = (((block * 2 + which) * heads + h) * KV_BLOCK + place) * head_dim;
+                    data[at..at + head_dim].copy_from_slice(head);
+                }
+            }
+        }
+        vec![Tensor::f32(&kv.shape, data)]
+    }
+}
+
+/// Checks that `ty` is a KV pool and gives `(kv_heads, head_dim)`.
+pub(super) fn pool(op: &'static str, input: usize, ty: &ValueType) -> Result<(usize, usize), GraphError> {
+    let float = matches!(ty.element(), Some(ElementType::F32 | ElementType::F16));
+    match ty.shape[..] {
+        [_, Dim::Const(2), Dim::Const(heads), Dim::Const(KV_BLOCK), Dim::Const(head_dim)]
+            if ty.state && float && heads > 0 && head_dim > 0 =>
+        {
+            Ok((heads, head_dim))
+        }
+        _ => Err(wrong(op, input, "state f16 or f32 [pool, 2, kv_heads, 32, head_dim]", ty)),
+    }
+}

@@ -1,0 +1,34 @@
+//! `swiglu gate[rows, n], up[rows, n]`: `silu(gate) · up` (Shazeer 2020, arXiv 2002.05202).
+
+use serde::{Deserialize, Serialize};
+
+use super::{Binary, EltOp, Operation, Unary, arity, matrix, wrong};
+use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Swiglu {}
+
+impl Operation for Swiglu {
+    const NAME: &'static str = "swiglu";
+
+    fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
+        let [gate, up] = arity(Self::NAME, inputs)?;
+        matrix(Self::NAME, 0, gate)?;
+        if up != gate {
+            return Err(wrong(Self::NAME, 1, gate.to_string(), up));
+        }
+        Ok(vec![gate.clone()])
+    }
+
+    fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
+        let pairs = inputs[0].as_f32().iter().zip(inputs[1].as_f32());
+        let data = pairs.map(|(&g, &u)| (f64::from(g) / (1.0 + (-f64::from(g)).exp()) * f64::from(u)) as f32);
+        vec![Tensor::f32(&inputs[0].shape, data.collect())]
+    }
+
+    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let gate = g.push(Unary { kind: EltOp::Silu }, &[inputs[0]])?;
+        Ok(Some(vec![g.push(Binary { kind: EltOp::Mul }, &[gate, inputs[1]])?]))
+    }
+}

@@ -1,0 +1,130 @@
+//! Canonicalise and fold.
+//!
+//! Needs: a verified graph. Gives: no node whose value nobody uses, no node computed twice from the same inputs, no
+//! arithmetic on constants, and no arithmetic between a constant and an unquantised leaf: such a leaf's recipe is edited
+//! instead (`weight + 1` of some norms).
+
+use std::collections::HashMap;
+
+use super::inline::{copy_node, finish, shell};
+use crate::ops::{Constant, EltOp, Op};
+use crate::{Graph, GraphError, Node, Recipe, ValueId};
+
+/// See the module.
+pub fn fold(graph: &Graph) -> Result<Graph, GraphError> {
+    let live = live_nodes(graph);
+    let (mut copy, mut map) = shell(graph)?;
+    let mut seen: Vec<usize> = Vec::new();
+    for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
+        if let Some(value) = folded(&mut copy, &node.op, &inputs)? {
+            map.insert(node.outputs[0], value);
+            continue;
+        }
+        let twin = seen.iter().copied().find(|&i| copy.nodes[i].op == node.op && copy.nodes[i].inputs == inputs);
+        if let (Some(i), false) = (twin, writes_state(node)) {
+            map.extend(node.outputs.iter().copied().zip(copy.nodes[i].outputs.clone()));
+            continue;
+        }
+        seen.push(copy.nodes.len());
+        copy_node(node, &mut copy, &mut map)?;
+    }
+    finish(graph, &mut copy, &map);
+    drop_unused_leaves(&copy)
+}
+
+/// Which nodes some result depends on.
+pub(super) fn live_nodes(graph: &Graph) -> Vec<bool> {
+    let mut used = vec![false; graph.values.len()];
+    graph.results.iter().for_each(|v| used[v.index()] = true);
+    let mut live = vec![false; graph.nodes.len()];
+    for (i, node) in graph.nodes.iter().enumerate().rev() {
+        live[i] = node.outputs.iter().any(|v| used[v.index()]);
+        if live[i] {
+            node.inputs.iter().for_each(|v| used[v.index()] = true);
+        }
+    }
+    live
+}
+
+/// The same graph without leaves that nothing uses.
+pub(super) fn drop_unused_leaves(graph: &Graph) -> Result<Graph, GraphError> {
+    let uses = graph.uses();
+    let mut copy = Graph::new(graph.name.clone());
+    let mut map = HashMap::new();
+    for &input in &graph.inputs {
+        let value = &graph.values[input.index()];
+        map.insert(input, copy.input(value.name.clone(), value.ty.clone()));
+    }
+    for leaf in graph.leaves.iter().filter(|l| uses[l.value.index()] > 0) {
+        let id = copy.leaf(leaf.name.clone(), graph.ty(leaf.value).clone(), leaf.recipe.clone())?;
+        if let Some(l) = copy.leaves.last_mut() {
+            l.role = leaf.role;
+        }
+        map.insert(leaf.value, id);
+    }
+    for node in &graph.nodes {
+        copy_node(node, &mut copy, &mut map)?;
+    }
+    finish(graph, &mut copy, &map);
+    Ok(copy)
+}
+
+fn writes_state(node: &Node) -> bool {
+    matches!(node.op, Op::StateWrite(_))
+}
+
+fn constant(graph: &Graph, value: ValueId) -> Option<f32> {
+    match graph.producer(value)?.op {
+        Op::Constant(Constant { value }) => Some(value),
+        _ => None,
+    }
+}
+
+/// The value that takes the node's place, if it folds.
+fn folded(graph: &mut Graph, op: &Op, inputs: &[ValueId]) -> Result<Option<ValueId>, GraphError> {
+    match op {
+        Op::Unary(u) => match constant(graph, inputs[0]) {
+            Some(a) => finite(graph, u.kind.apply(a, 0.0)),
+            None => Ok(None),
+        },
+        Op::Binary(b) => match (constant(graph, inputs[0]), constant(graph, inputs[1])) {
+            (Some(x), Some(y)) => finite(graph, b.kind.apply(x, y)),
+            (None, Some(c)) => match affine(b.kind, c) {
+                Some((scale, shift)) => edited_leaf(graph, inputs[0], scale, shift),
+                None => Ok(None),
+            },
+            (Some(c), None) if matches!(b.kind, EltOp::Add | EltOp::Mul) => match affine(b.kind, c) {
+                Some((scale, shift)) => edited_leaf(graph, inputs[1], scale, shift),
+                None => Ok(None),
+            },
+            _ => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+fn finite(graph: &mut Graph, value: f32) -> Result<Option<ValueId>, GraphError> {
+    if value.is_finite() { graph.push(Constant { value }, &[]).map(Some) } else { Ok(None) }
+}
+
+/// `x op c` as `scale · x + shift`.
+fn affine(kind: EltOp, c: f32) -> Option<(f32, f32)> {
+    match kind {
+        EltOp::Add => Some((1.0, c)),
+        EltOp::Sub => Some((1.0, -c)),
+        EltOp::Mul => Some((c, 0.0)),
+        _ => None,
+    }
+}
+
+fn edited_leaf(graph: &mut Graph, value: ValueId, scale: f32, shift: f32) -> Result<Option<ValueId>, GraphError> {
+    let Some(leaf) = graph.as_leaf(value) else { return Ok(None) };
+    if graph.ty(value).element() != Some(ingle_quant::ElementType::F32) {
+        return Ok(None);
+    }
+    let name = format!("{}*{scale}+{shift}", leaf.name);
+    let recipe = Recipe::Affine { of: Box::new(leaf.recipe.clone()), scale, shift };
+    let ty = graph.ty(value).clone();
+    graph.leaf(name, ty, recipe).map(Some)
+}

@@ -1,0 +1,71 @@
+//! Copies a graph's nodes into another graph: what undoes a region, and what decomposes composite ops.
+
+use std::collections::HashMap;
+
+use crate::ops::Op;
+use crate::{Graph, GraphError, ValueId};
+
+/// Adds the nodes of `region` to `graph` with `inputs` in place of the region's, and gives its results.
+pub fn inline(region: &Graph, graph: &mut Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+    let mut map: HashMap<ValueId, ValueId> = region.inputs.iter().copied().zip(inputs.iter().copied()).collect();
+    for node in &region.nodes {
+        copy_node(node, graph, &mut map)?;
+    }
+    Ok(region.results.iter().map(|v| map[v]).collect())
+}
+
+/// Adds `node` to `graph` with its inputs mapped, and maps its outputs.
+pub(super) fn copy_node(
+    node: &crate::Node,
+    graph: &mut Graph,
+    map: &mut HashMap<ValueId, ValueId>,
+) -> Result<(), GraphError> {
+    let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
+    let outputs = graph.node(node.op.clone(), &inputs)?;
+    map.extend(node.outputs.iter().copied().zip(outputs));
+    Ok(())
+}
+
+/// Starts a copy of `graph`: the same inputs and leaves, no nodes.
+pub(super) fn shell(graph: &Graph) -> Result<(Graph, HashMap<ValueId, ValueId>), GraphError> {
+    let mut copy = Graph::new(graph.name.clone());
+    let mut map = HashMap::new();
+    for &input in &graph.inputs {
+        let value = &graph.values[input.index()];
+        map.insert(input, copy.input(value.name.clone(), value.ty.clone()));
+    }
+    for leaf in &graph.leaves {
+        let id = copy.leaf(leaf.name.clone(), graph.ty(leaf.value).clone(), leaf.recipe.clone())?;
+        if let Some(l) = copy.leaves.last_mut() {
+            l.role = leaf.role;
+        }
+        map.insert(leaf.value, id);
+    }
+    Ok((copy, map))
+}
+
+/// Declares the results of `graph` in its copy.
+pub(super) fn finish(graph: &Graph, copy: &mut Graph, map: &HashMap<ValueId, ValueId>) {
+    for &result in &graph.results {
+        copy.result(graph.values[result.index()].name.clone(), map[&result]);
+    }
+}
+
+/// Replaces every composite op by more primitive ones, once; regions are opened.
+pub fn decompose_all(graph: &Graph) -> Result<Graph, GraphError> {
+    let (mut copy, mut map) = shell(graph)?;
+    for node in &graph.nodes {
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
+        match node.op.decompose(&mut copy, &inputs)? {
+            Some(outputs) => map.extend(node.outputs.iter().copied().zip(outputs)),
+            None => copy_node(node, &mut copy, &mut map)?,
+        }
+    }
+    finish(graph, &mut copy, &map);
+    Ok(copy)
+}
+
+/// Whether a node is an element-wise op that a [`crate::Program`] can express.
+pub(super) fn is_elementwise(op: &Op) -> bool {
+    matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Swiglu(_) | Op::Softcap(_))
+}

@@ -1,0 +1,152 @@
+//! The pipeline: one list on one screen.
+//!
+//! `compile(graph, target) -> Plan`: each pass is a function from graph to graph with a header that says what it needs
+//! and gives; the graph is verified after each. The last step lowers the graph to a plan.
+
+mod fold;
+mod fuse;
+mod inline;
+mod lower;
+mod memory;
+mod merge;
+mod outline;
+mod quantize;
+mod region;
+
+pub use inline::{decompose_all, inline};
+pub use lower::lower;
+
+use serde::{Deserialize, Serialize};
+
+use crate::kernel::{Activations, KernelSpec, MatmulSpec, WeightLayout};
+use crate::plan::{Guard, KernelText, Plan, Size};
+use crate::{Graph, GraphError, Symbol, verify};
+
+/// What a compilation depends on besides the graph and the target.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Options {
+    /// How activations enter matmuls of quantised weights.
+    pub activations: Activations,
+    pub entries: Vec<EntryOptions>,
+}
+
+/// An entry to compile: its name, what is fed back, and the guards of its variants.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct EntryOptions {
+    pub name: String,
+    /// `(input name, result name)`: the input is taken from the last step's result.
+    pub fed: Option<(String, String)>,
+    pub variants: Vec<Vec<Guard>>,
+}
+
+impl Options {
+    /// The entries of a decoder: `decode` (one token, fed back) and `prefill` (any number up to `chunk`).
+    pub fn decoder(activations: Activations, chunk: usize) -> Self {
+        let guards = |tokens: (usize, usize), outputs: (usize, usize)| {
+            vec![
+                Guard { symbol: Symbol::Tokens, low: tokens.0, high: tokens.1 },
+                Guard { symbol: Symbol::Outputs, low: outputs.0, high: outputs.1 },
+            ]
+        };
+        let mut prefill = vec![guards((1, 1), (0, 1))];
+        for tokens in [(2, 8), (9, chunk)] {
+            if tokens.0 <= chunk {
+                let high = tokens.1.min(chunk);
+                prefill.push(guards((tokens.0, high), (0, 1)));
+                prefill.push(guards((tokens.0, high), (2, high)));
+            }
+        }
+        let entry = |name: &str, fed, variants| EntryOptions { name: name.into(), fed, variants };
+        Options {
+            activations,
+            entries: vec![
+                entry("decode", Some(("ids".into(), "next".into())), vec![guards((1, 1), (0, 1))]),
+                entry("prefill", None, prefill),
+            ],
+        }
+    }
+
+    /// One entry without guards, for graphs that are not decoders.
+    pub fn plain(activations: Activations) -> Self {
+        Options {
+            activations,
+            entries: vec![EntryOptions { name: "run".into(), fed: None, variants: vec![vec![]] }],
+        }
+    }
+}
+
+/// What a target chose for a spec.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    pub candidate: String,
+    pub why: String,
+    pub text: Option<KernelText>,
+    /// Workspace bytes, as a function of the launch's rows (`symbol` is replaced by the launch's).
+    pub workspace: Option<Size>,
+}
+
+/// How many rows a launch may have, from the variant's guards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowRange {
+    pub low: usize,
+    pub high: usize,
+}
+
+/// What the passes ask a backend. Kernel selection is data there: ordered candidates with guards.
+pub trait Target {
+    fn name(&self) -> String;
+
+    /// The layout for a weight `[rows, k]`, or why there is none.
+    fn layout(&self, storage: ingle_quant::Storage, rows: usize, k: usize) -> Result<WeightLayout, String>;
+
+    /// Bytes of a weight in this layout; `None` on overflow.
+    fn weight_bytes(&self, layout: WeightLayout, rows: usize, k: usize) -> Option<u64>;
+
+    /// Whether a matmul may compute its norm itself; otherwise the norm is a launch of its own.
+    fn fuses_norm(&self, spec: &MatmulSpec, rows: RowRange) -> bool;
+
+    /// How many extra inputs an epilogue may read.
+    fn max_extras(&self) -> usize;
+
+    /// Chooses a kernel for `spec`, or says why there is none.
+    fn select(&self, spec: &KernelSpec, rows: RowRange) -> Result<Choice, String>;
+}
+
+/// One pass: its name and what it does.
+type Pass = (&'static str, fn(&Graph, &Options, &dyn Target) -> Result<Graph, GraphError>);
+
+/// All passes, in order. Imported graphs will be recognised (norms, rotary embedding, attention from primitive ops)
+/// between `fold` and `quantize`.
+pub const PASSES: &[Pass] = &[
+    ("fold", |g, _, _| fold::fold(g)),
+    ("quantize", |g, o, _| quantize::quantize(g, o.activations)),
+    ("merge", |g, _, _| merge::merge(g)),
+    ("fuse", |g, _, t| fuse::fuse(g, t.max_extras())),
+];
+
+/// The names of the passes, for `--dump-after`.
+pub fn pass_names() -> impl Iterator<Item = &'static str> {
+    PASSES.iter().map(|p| p.0)
+}
+
+/// Runs the passes up to and including `last` (all of them if `None`), verifying after each.
+pub fn optimise(graph: &Graph, options: &Options, target: &dyn Target, last: Option<&str>) -> Result<Graph, GraphError> {
+    verify(graph)?;
+    let mut graph = graph.clone();
+    for (name, pass) in PASSES {
+        graph = pass(&graph, options, target)?;
+        verify(&graph)?;
+        if last == Some(*name) {
+            break;
+        }
+    }
+    Ok(graph)
+}
+
+/// Compiles a graph for a target.
+pub fn compile(graph: &Graph, options: &Options, target: &dyn Target) -> Result<Plan, GraphError> {
+    let graph = optimise(graph, options, target, None)?;
+    let plan = lower(&graph, options, target)?;
+    crate::plan::check(&plan)?;
+    Ok(plan)
+}
