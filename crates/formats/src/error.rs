@@ -22,7 +22,7 @@ pub enum FormatError {
     },
     #[error("header is too long: {field} ends at byte {end}, expected at most {limit}")]
     HeaderTooLong { field: String, end: u64, limit: u64 },
-    #[error("not a {format} file: expected it to begin with {expected}, found {found}")]
+    #[error("not a {format} file: expected {expected}, found {found}")]
     Magic {
         format: &'static str,
         expected: &'static str,

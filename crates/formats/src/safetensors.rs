@@ -78,7 +78,7 @@ pub fn parse(prefix: &[u8], file_size: u64) -> Result<Parsed, FormatError> {
     if !header.starts_with('{') {
         return Err(FormatError::Magic {
             format: "safetensors",
-            expected: "a header that begins with \"{\"",
+            expected: "\"{\" at byte 8",
             found: shown_bytes(&header.as_bytes()[..header.len().min(8)]),
         });
     }

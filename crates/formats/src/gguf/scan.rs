@@ -94,7 +94,7 @@ fn read_version(prefix: &[u8], file_size: u64) -> Result<(u32, Cursor<'_>), Stop
     if magic != b"GGUF" {
         return Err(Stop::Error(FormatError::Magic {
             format: "GGUF",
-            expected: "\"GGUF\"",
+            expected: "\"GGUF\" at its start",
             found: shown_bytes(magic),
         }));
     }
