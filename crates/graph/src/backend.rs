@@ -16,11 +16,19 @@ pub enum BackendError {
     #[error("out of memory: {what} needs {bytes} bytes")]
     OutOfMemory { what: String, bytes: u64 },
     #[error("{what} needs {needed}, the device's limit is {limit}")]
-    Limit { what: String, needed: u64, limit: u64 },
+    Limit {
+        what: String,
+        needed: u64,
+        limit: u64,
+    },
     #[error("kernel {name}: {reason}")]
     Kernel { name: String, reason: String },
     #[error("{field}: expected {expected}, found {found}")]
-    Input { field: String, expected: String, found: String },
+    Input {
+        field: String,
+        expected: String,
+        found: String,
+    },
     #[error("the device reported an error: {message}")]
     Device { message: String },
 }
@@ -48,7 +56,12 @@ pub trait Backend {
     fn device(&self) -> DeviceInfo;
 
     /// Writes bytes of weight `weight` (index into [`Plan::weights`]) in its kernel layout.
-    fn write_weight(&mut self, weight: usize, offset: u64, bytes: &[u8]) -> Result<(), BackendError>;
+    fn write_weight(
+        &mut self,
+        weight: usize,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), BackendError>;
 
     /// Waits until pipelines are made and weights have arrived; errors of either come out here.
     fn ready(&mut self) -> LocalFuture<'_, Result<(), BackendError>>;

@@ -92,7 +92,10 @@ pub struct Graph {
 
 impl Graph {
     pub fn new(name: impl Into<String>) -> Self {
-        Graph { name: name.into(), ..Graph::default() }
+        Graph {
+            name: name.into(),
+            ..Graph::default()
+        }
     }
 
     /// Adds an input. Inputs are given by position when the graph runs.
@@ -104,7 +107,12 @@ impl Graph {
     }
 
     /// Adds a leaf, or finds the one of this name (a tied weight) if it is the same.
-    pub fn leaf(&mut self, name: impl Into<String>, ty: ValueType, recipe: Recipe) -> Result<ValueId, GraphError> {
+    pub fn leaf(
+        &mut self,
+        name: impl Into<String>,
+        ty: ValueType,
+        recipe: Recipe,
+    ) -> Result<ValueId, GraphError> {
         let name = name.into();
         recipe.check()?;
         if let Some(leaf) = self.leaves.iter().find(|l| l.name == name) {
@@ -119,12 +127,21 @@ impl Graph {
         }
         let id = LeafId(self.leaves.len() as u32);
         let value = self.value(name.clone(), ty, Def::Leaf(id));
-        self.leaves.push(Leaf { name, recipe, role: Role::Frozen, value });
+        self.leaves.push(Leaf {
+            name,
+            recipe,
+            role: Role::Frozen,
+            value,
+        });
         Ok(value)
     }
 
     /// Adds a node; its outputs' types come from the op's shape inference.
-    pub fn node(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
+    pub fn node(
+        &mut self,
+        op: impl Into<Op>,
+        inputs: &[ValueId],
+    ) -> Result<Vec<ValueId>, GraphError> {
         let op = op.into();
         let types: Vec<&ValueType> = inputs.iter().map(|v| &self.values[v.index()].ty).collect();
         let outputs = op.infer(&types)?;
@@ -133,7 +150,11 @@ impl Graph {
             .zip(outputs)
             .map(|(i, ty)| self.value(String::new(), ty, Def::Node(node, i)))
             .collect::<Vec<_>>();
-        self.nodes.push(Node { op, inputs: inputs.to_vec(), outputs: outputs.clone() });
+        self.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+        });
         Ok(outputs)
     }
 
@@ -179,7 +200,12 @@ impl Graph {
     /// How often each value is used, by nodes and as a result.
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.values.len()];
-        for value in self.nodes.iter().flat_map(|n| &n.inputs).chain(&self.results) {
+        for value in self
+            .nodes
+            .iter()
+            .flat_map(|n| &n.inputs)
+            .chain(&self.results)
+        {
             uses[value.index()] += 1;
         }
         uses

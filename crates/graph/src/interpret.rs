@@ -15,11 +15,18 @@ pub fn interpret(
 ) -> Result<Vec<Tensor>, GraphError> {
     if inputs.len() != graph.inputs.len() {
         let expected = graph.inputs.len().to_string();
-        return Err(GraphError::Arity { op: "interpret", expected, found: inputs.len() });
+        return Err(GraphError::Arity {
+            op: "interpret",
+            expected,
+            found: inputs.len(),
+        });
     }
     let mut leaves = Vec::with_capacity(graph.leaves.len());
     for l in &graph.leaves {
-        let missing = || GraphError::MissingLeaf { what: "interpret", name: l.name.clone() };
+        let missing = || GraphError::MissingLeaf {
+            what: "interpret",
+            name: l.name.clone(),
+        };
         leaves.push(leaf(&l.name).ok_or_else(missing)?);
     }
     Ok(run(graph, inputs, &leaves))
@@ -33,15 +40,22 @@ pub(crate) fn region(graph: &Graph, inputs: &[&Tensor]) -> Vec<Tensor> {
 fn run(graph: &Graph, inputs: &[&Tensor], leaves: &[Tensor]) -> Vec<Tensor> {
     let mut computed: Vec<Option<Tensor>> = vec![None; graph.values.len()];
     for node in &graph.nodes {
-        let arguments: Vec<&Tensor> =
-            node.inputs.iter().map(|v| lookup(graph, &computed, inputs, leaves, v.index())).collect();
+        let arguments: Vec<&Tensor> = node
+            .inputs
+            .iter()
+            .map(|v| lookup(graph, &computed, inputs, leaves, v.index()))
+            .collect();
         let outputs = node.op.reference(&arguments);
         for (value, mut tensor) in node.outputs.iter().zip(outputs) {
             round_to(graph.values[value.index()].ty.element(), &mut tensor);
             computed[value.index()] = Some(tensor);
         }
     }
-    graph.results.iter().map(|v| lookup(graph, &computed, inputs, leaves, v.index()).clone()).collect()
+    graph
+        .results
+        .iter()
+        .map(|v| lookup(graph, &computed, inputs, leaves, v.index()).clone())
+        .collect()
 }
 
 fn lookup<'a>(
@@ -54,7 +68,9 @@ fn lookup<'a>(
     match graph.values[value].def {
         Def::Input(i) => inputs[i as usize],
         Def::Leaf(l) => &leaves[l.index()],
-        Def::Node(..) => computed[value].as_ref().expect("nodes stand in an order that defines before it uses"),
+        Def::Node(..) => computed[value]
+            .as_ref()
+            .expect("nodes stand in an order that defines before it uses"),
     }
 }
 

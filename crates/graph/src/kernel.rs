@@ -78,30 +78,63 @@ pub struct AttentionSpec {
 #[serde(rename_all = "snake_case")]
 pub enum KernelSpec {
     /// Arguments: `ids[rows]`, the weight `[vocabulary, k]`, `y[rows, k]`.
-    Embedding { layout: WeightLayout, vocabulary: usize, k: usize },
+    Embedding {
+        layout: WeightLayout,
+        vocabulary: usize,
+        k: usize,
+    },
     /// Arguments: `x[rows, k]`, `weight[k]`, `y[rows, k]`.
-    RmsNorm { k: usize, eps: f32 },
+    RmsNorm {
+        k: usize,
+        eps: f32,
+    },
     /// Arguments: `x[rows, k]`, `y[rows, k]`: values on the 8-bit grid, as `f32`.
-    QuantizeActivations { k: usize },
+    QuantizeActivations {
+        k: usize,
+    },
     Matmul(MatmulSpec),
     /// Arguments: `x[rows, heads · head_dim]`, `pos[rows]`, the factors if `factors`, `y`.
-    Rope { op: Rope, width: usize, factors: bool },
+    Rope {
+        op: Rope,
+        width: usize,
+        factors: bool,
+    },
     RopeWrite(RopeWriteSpec),
     /// Writes rows to the pool. Arguments: `k[rows, kv_heads · head_dim]`, `v[…]`, `slots[rows]`, the pool (written).
-    StateWrite { kv_heads: usize, head_dim: usize, kv: ElementType },
+    StateWrite {
+        kv_heads: usize,
+        head_dim: usize,
+        kv: ElementType,
+    },
     Attention(AttentionSpec),
     /// An element-wise program over `[rows, n]`. Arguments: each extra, `y[rows, n]`.
-    Elementwise { n: usize, program: Program },
+    Elementwise {
+        n: usize,
+        program: Program,
+    },
     /// Arguments: `x[rows, k]`, `y[rows, 1]`.
-    Reduce { k: usize, kind: crate::ops::Reduction },
+    Reduce {
+        k: usize,
+        kind: crate::ops::Reduction,
+    },
     /// Arguments: `x[rows, k]`, `y[rows, k]`.
-    Softmax { k: usize },
+    Softmax {
+        k: usize,
+    },
     /// Columns `start..end`. Arguments: `x[rows, k]`, `y[rows, end − start]`.
-    Slice { k: usize, start: usize, end: usize },
+    Slice {
+        k: usize,
+        start: usize,
+        end: usize,
+    },
     /// Arguments: `x[any, k]`, `index[rows]`, `y[rows, k]`.
-    TakeRows { k: usize },
+    TakeRows {
+        k: usize,
+    },
     /// Arguments: `x[rows, n]`, `y[rows]`.
-    Argmax { n: usize },
+    Argmax {
+        n: usize,
+    },
 }
 
 impl KernelSpec {

@@ -55,7 +55,12 @@ pub struct Program {
 impl Program {
     /// The program that stores the accumulator as it is.
     pub fn identity() -> Self {
-        Program { accumulators: 1, extras: vec![], steps: vec![], result: Operand::Acc(0) }
+        Program {
+            accumulators: 1,
+            extras: vec![],
+            steps: vec![],
+            result: Operand::Acc(0),
+        }
     }
 
     /// The reference, for one element.
@@ -82,6 +87,10 @@ impl Program {
             Operand::Step(i) => usize::from(i) < step,
             Operand::Const(c) => c.is_finite(),
         };
-        self.steps.iter().enumerate().all(|(i, s)| ok(s.a, i) && ok(s.b, i)) && ok(self.result, self.steps.len())
+        self.steps
+            .iter()
+            .enumerate()
+            .all(|(i, s)| ok(s.a, i) && ok(s.b, i))
+            && ok(self.result, self.steps.len())
     }
 }

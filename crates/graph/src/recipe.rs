@@ -18,12 +18,24 @@ pub enum Recipe {
     /// The rows of several recipes, one after the other.
     Concat(Vec<Recipe>),
     /// Rows `start..end` of another recipe.
-    Take { of: Box<Recipe>, start: usize, end: usize },
+    Take {
+        of: Box<Recipe>,
+        start: usize,
+        end: usize,
+    },
     /// Rows in another order, within each group of `head` rows: row `2i` comes from `i`, row `2i+1` from `i + head/2`
     /// (`interleave`), or the inverse. This is the difference between the two rotary pairings.
-    RotaryRows { of: Box<Recipe>, head: usize, interleave: bool },
+    RotaryRows {
+        of: Box<Recipe>,
+        head: usize,
+        interleave: bool,
+    },
     /// `scale · x + shift` of unquantised values.
-    Affine { of: Box<Recipe>, scale: f32, shift: f32 },
+    Affine {
+        of: Box<Recipe>,
+        scale: f32,
+        shift: f32,
+    },
 }
 
 /// Consecutive rows of one source.
@@ -37,7 +49,10 @@ pub struct Piece<'a> {
 
 impl Recipe {
     pub fn source(name: impl Into<String>, rows: usize) -> Self {
-        Recipe::Source { name: name.into(), rows }
+        Recipe::Source {
+            name: name.into(),
+            rows,
+        }
     }
 
     /// How many rows the recipe gives.
@@ -55,7 +70,9 @@ impl Recipe {
         match self {
             Recipe::Source { name, .. } => vec![name],
             Recipe::Concat(parts) => parts.iter().flat_map(Recipe::sources).collect(),
-            Recipe::Take { of, .. } | Recipe::RotaryRows { of, .. } | Recipe::Affine { of, .. } => of.sources(),
+            Recipe::Take { of, .. } | Recipe::RotaryRows { of, .. } | Recipe::Affine { of, .. } => {
+                of.sources()
+            }
         }
     }
 
@@ -64,7 +81,9 @@ impl Recipe {
         let bad = |found: String| GraphError::Recipe { found };
         match self {
             Recipe::Source { .. } => Ok(()),
-            Recipe::Concat(parts) if parts.is_empty() => Err(bad("a concatenation of nothing".into())),
+            Recipe::Concat(parts) if parts.is_empty() => {
+                Err(bad("a concatenation of nothing".into()))
+            }
             Recipe::Concat(parts) => parts.iter().try_for_each(Recipe::check),
             Recipe::Take { of, start, end } => {
                 if start > end || *end > of.rows() {
@@ -74,7 +93,10 @@ impl Recipe {
             }
             Recipe::RotaryRows { of, head, .. } => {
                 if *head == 0 || head % 2 != 0 || of.rows() % head != 0 {
-                    return Err(bad(format!("rotary rows of heads of {head} over {} rows", of.rows())));
+                    return Err(bad(format!(
+                        "rotary rows of heads of {head} over {} rows",
+                        of.rows()
+                    )));
                 }
                 of.check()
             }
@@ -104,11 +126,21 @@ impl Recipe {
                     first += rows;
                 }
             }
-            Recipe::Take { of, start, .. } => of.collect(range.start + start..range.end + start, affine, out),
-            Recipe::RotaryRows { of, head, interleave } => {
+            Recipe::Take { of, start, .. } => {
+                of.collect(range.start + start..range.end + start, affine, out)
+            }
+            Recipe::RotaryRows {
+                of,
+                head,
+                interleave,
+            } => {
                 for row in range {
                     let (base, i, half) = (row - row % head, row % head, head / 2);
-                    let from = if *interleave { i / 2 + (i % 2) * half } else { (i % half) * 2 + i / half };
+                    let from = if *interleave {
+                        i / 2 + (i % 2) * half
+                    } else {
+                        (i % half) * 2 + i / half
+                    };
                     of.collect(base + from..base + from + 1, affine, out);
                 }
             }
@@ -128,7 +160,11 @@ fn push<'a>(out: &mut Vec<Piece<'a>>, source: &'a str, rows: Range<usize>, affin
         last.rows.end = rows.end;
         return;
     }
-    out.push(Piece { source, rows, affine });
+    out.push(Piece {
+        source,
+        rows,
+        affine,
+    });
 }
 
 #[cfg(test)]
@@ -137,9 +173,24 @@ mod tests {
 
     #[test]
     fn rotary_rows_undo_each_other() {
-        let once = Recipe::RotaryRows { of: Box::new(Recipe::source("a", 16)), head: 8, interleave: true };
-        let twice = Recipe::RotaryRows { of: Box::new(once.clone()), head: 8, interleave: false };
-        assert_eq!(twice.pieces(0..16), vec![Piece { source: "a", rows: 0..16, affine: (1.0, 0.0) }]);
+        let once = Recipe::RotaryRows {
+            of: Box::new(Recipe::source("a", 16)),
+            head: 8,
+            interleave: true,
+        };
+        let twice = Recipe::RotaryRows {
+            of: Box::new(once.clone()),
+            head: 8,
+            interleave: false,
+        };
+        assert_eq!(
+            twice.pieces(0..16),
+            vec![Piece {
+                source: "a",
+                rows: 0..16,
+                affine: (1.0, 0.0)
+            }]
+        );
         let firsts: Vec<usize> = once.pieces(0..8).iter().map(|p| p.rows.start).collect();
         assert_eq!(firsts, [0, 4, 1, 5, 2, 6, 3, 7]);
     }
@@ -147,7 +198,11 @@ mod tests {
     #[test]
     fn a_cut_across_parts_names_each() {
         let r = Recipe::Concat(vec![Recipe::source("a", 3), Recipe::source("b", 4)]);
-        let got: Vec<_> = r.pieces(2..5).into_iter().map(|p| (p.source, p.rows)).collect();
+        let got: Vec<_> = r
+            .pieces(2..5)
+            .into_iter()
+            .map(|p| (p.source, p.rows))
+            .collect();
         assert_eq!(got, [("a", 2..3), ("b", 0..2)]);
     }
 }

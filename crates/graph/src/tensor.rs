@@ -19,14 +19,28 @@ pub enum Data {
 impl Tensor {
     /// Panics if the shape and the number of elements differ: both are the caller's own.
     pub fn f32(shape: &[usize], data: Vec<f32>) -> Self {
-        assert_eq!(shape.iter().product::<usize>(), data.len(), "shape {shape:?}");
-        Tensor { shape: shape.to_vec(), data: Data::F32(data) }
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            data.len(),
+            "shape {shape:?}"
+        );
+        Tensor {
+            shape: shape.to_vec(),
+            data: Data::F32(data),
+        }
     }
 
     /// Panics if the shape and the number of elements differ: both are the caller's own.
     pub fn i32(shape: &[usize], data: Vec<i32>) -> Self {
-        assert_eq!(shape.iter().product::<usize>(), data.len(), "shape {shape:?}");
-        Tensor { shape: shape.to_vec(), data: Data::I32(data) }
+        assert_eq!(
+            shape.iter().product::<usize>(),
+            data.len(),
+            "shape {shape:?}"
+        );
+        Tensor {
+            shape: shape.to_vec(),
+            data: Data::I32(data),
+        }
     }
 
     pub fn len(&self) -> usize {

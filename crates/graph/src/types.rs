@@ -22,7 +22,13 @@ pub enum Symbol {
 }
 
 impl Symbol {
-    pub const ALL: [Symbol; 5] = [Symbol::Tokens, Symbol::Outputs, Symbol::Batch, Symbol::Table, Symbol::Pool];
+    pub const ALL: [Symbol; 5] = [
+        Symbol::Tokens,
+        Symbol::Outputs,
+        Symbol::Batch,
+        Symbol::Table,
+        Symbol::Pool,
+    ];
 
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,7 +125,11 @@ pub struct ValueType {
 
 impl ValueType {
     pub fn new(element: ElementType, shape: impl Into<Shape>) -> Self {
-        ValueType { storage: Storage::Element(element), shape: shape.into(), state: false }
+        ValueType {
+            storage: Storage::Element(element),
+            shape: shape.into(),
+            state: false,
+        }
     }
 
     pub fn f32(shape: impl Into<Shape>) -> Self {
@@ -131,7 +141,10 @@ impl ValueType {
     }
 
     pub fn state(element: ElementType, shape: impl Into<Shape>) -> Self {
-        ValueType { state: true, ..Self::new(element, shape) }
+        ValueType {
+            state: true,
+            ..Self::new(element, shape)
+        }
     }
 
     /// The element type, if the value is not quantised.
@@ -153,7 +166,9 @@ impl ValueType {
 
     /// Elements under `dims`; `None` on overflow.
     pub fn elements(&self, dims: &Dims) -> Option<usize> {
-        self.shape.iter().try_fold(1usize, |n, d| n.checked_mul(d.resolve(dims)))
+        self.shape
+            .iter()
+            .try_fold(1usize, |n, d| n.checked_mul(d.resolve(dims)))
     }
 }
 

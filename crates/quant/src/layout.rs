@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::block::{Block, BlockTask, Form, with_block};
 use crate::error::{checked_add, checked_mul};
-use crate::{GgmlType, QuantError, ScaleType};
+use crate::{GgmlType, QuantError, QuantScheme, ScaleType};
 
 /// Where scales and mins lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -84,6 +84,26 @@ impl PackedLayout {
             rows: request.rows,
             scale: form.scale,
             min: form.min,
+            placement: request.placement,
+        };
+        layout.validate().ok().map(|()| layout)
+    }
+
+    /// The layout that holds a scheme exactly: 4-bit codes as they are, others as signed bytes; two levels of scales
+    /// become one level of `f32`, which is exact because that is how dequantising computes them.
+    pub fn for_scheme(scheme: &QuantScheme, request: LayoutRequest) -> Option<Self> {
+        let four = scheme.bits == 4;
+        let layout = PackedLayout {
+            bits: if four { 4 } else { 8 },
+            offset: if four { scheme.offset } else { 0 },
+            group: scheme.group,
+            rows: request.rows,
+            scale: if scheme.super_group.is_some() {
+                ScaleType::F32
+            } else {
+                scheme.scale
+            },
+            min: scheme.min,
             placement: request.placement,
         };
         layout.validate().ok().map(|()| layout)
@@ -273,4 +293,34 @@ fn form_of(ty: GgmlType) -> Result<Form, QuantError> {
         }
     }
     with_block(ty, "packing", FormOf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Storage;
+
+    #[test]
+    fn a_scheme_and_its_type_have_one_layout() {
+        let mut seen = 0;
+        for &ty in GgmlType::ALL {
+            let Some(Storage::Quant(scheme)) = ty.storage() else {
+                continue;
+            };
+            for rows in [1, 4, 8, 16] {
+                let request = LayoutRequest {
+                    rows,
+                    placement: Placement::Inline,
+                };
+                assert_eq!(
+                    PackedLayout::for_scheme(&scheme, request),
+                    PackedLayout::for_type(ty, request),
+                    "{ty:?}"
+                );
+            }
+            assert_eq!(scheme.to_string().parse(), Ok(scheme));
+            seen += 1;
+        }
+        assert_eq!(seen, 8);
+    }
 }

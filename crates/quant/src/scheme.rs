@@ -98,13 +98,21 @@ impl std::str::FromStr for QuantScheme {
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("a scheme such as q4.g32.f16.min, found {text:?}");
         let mut parts = text.split('.');
-        let codes = parts.next().and_then(|p| p.strip_prefix('q')).ok_or_else(wrong)?;
+        let codes = parts
+            .next()
+            .and_then(|p| p.strip_prefix('q'))
+            .ok_or_else(wrong)?;
         let (codes, offset) = match codes.split_once('-') {
             Some((codes, offset)) => (codes, offset.parse().map_err(|_| wrong())?),
             None => (codes, 0),
         };
-        let (bits, signed) = codes.strip_suffix('s').map_or((codes, false), |bits| (bits, true));
-        let group = parts.next().and_then(|p| p.strip_prefix('g')).ok_or_else(wrong)?;
+        let (bits, signed) = codes
+            .strip_suffix('s')
+            .map_or((codes, false), |bits| (bits, true));
+        let group = parts
+            .next()
+            .and_then(|p| p.strip_prefix('g'))
+            .ok_or_else(wrong)?;
         let scale = match parts.next() {
             Some("f16") => ScaleType::F16,
             Some("f32") => ScaleType::F32,
@@ -115,21 +123,38 @@ impl std::str::FromStr for QuantScheme {
         let super_group = match rest.next() {
             None => None,
             Some(part) => {
-                let (elements, bits) =
-                    part.strip_prefix("super").and_then(|p| p.split_once('x')).ok_or_else(wrong)?;
+                let (elements, bits) = part
+                    .strip_prefix("super")
+                    .and_then(|p| p.split_once('x'))
+                    .ok_or_else(wrong)?;
                 let (scale_bits, signed) = match bits.strip_suffix('s') {
                     Some(bits) => (bits, true),
                     None => (bits.strip_suffix('u').ok_or_else(wrong)?, false),
                 };
                 let elements = elements.parse().map_err(|_| wrong())?;
                 let scale_bits = scale_bits.parse().map_err(|_| wrong())?;
-                Some(SuperGroup { elements, scale_bits, signed })
+                Some(SuperGroup {
+                    elements,
+                    scale_bits,
+                    signed,
+                })
             }
         };
         if rest.next().is_some() {
             return Err(wrong());
         }
-        let (bits, group) = (bits.parse().map_err(|_| wrong())?, group.parse().map_err(|_| wrong())?);
-        Ok(QuantScheme { bits, offset, signed, group, scale, min, super_group })
+        let (bits, group) = (
+            bits.parse().map_err(|_| wrong())?,
+            group.parse().map_err(|_| wrong())?,
+        );
+        Ok(QuantScheme {
+            bits,
+            offset,
+            signed,
+            group,
+            scale,
+            min,
+            super_group,
+        })
     }
 }

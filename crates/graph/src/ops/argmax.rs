@@ -5,7 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Operation, arity, matrix};
-use crate::{GraphError, Tensor, ValueType};
+use crate::suite::Suite;
+use crate::{GraphError, Symbol, Tensor, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,5 +37,25 @@ impl Operation for Argmax {
         };
         let data: Vec<i32> = x.as_f32().chunks_exact(x.shape[1]).map(best).collect();
         vec![Tensor::i32(&[data.len()], data)]
+    }
+
+    fn cases(suite: &mut Suite) {
+        for (rows, n) in [(1, 7), (3, 1000), (2, 49152)] {
+            let mut c = suite.case(format!("argmax {rows}x{n}")).tokens(rows);
+            let x = c.f32("x", shape![Symbol::Tokens, n], 4.0);
+            let y = c.push(Argmax {}, &[x]);
+            c.build(&[y]);
+        }
+        let mut c = suite
+            .case("argmax of ties and what is not finite")
+            .tokens(3);
+        let values = vec![1.0, 2.0, 2.0, 0.0, f32::NAN, 5.0, f32::INFINITY, 1.0, 0.0];
+        let x = c.given(
+            "x",
+            ValueType::f32(shape![Symbol::Tokens, 3]),
+            Tensor::f32(&[3, 3], values),
+        );
+        let y = c.push(Argmax {}, &[x]);
+        c.build(&[y]);
     }
 }

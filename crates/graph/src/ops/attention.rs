@@ -5,11 +5,13 @@
 //! lies in block `table[seq[r], p / 32]`, place `p % 32`. `y = softmax(cap(scale · q kᵀ)) v`, head by head; query head
 //! `h` reads key head `h / (heads / kv_heads)`; `cap` is the soft cap of [`super::Softcap`].
 
+use ingle_quant::ElementType;
 use serde::{Deserialize, Serialize};
 
 use super::state_write::pool;
 use super::{KV_BLOCK, Operation, arity, indices, matrix, wrong};
-use crate::{GraphError, Tensor, ValueType};
+use crate::suite::Suite;
+use crate::{GraphError, Symbol, Tensor, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,7 +38,9 @@ impl Operation for Attention {
                 found: self.heads.to_string(),
             });
         }
-        if self.window == Some(0) || !self.scale.is_finite() || self.softcap.is_some_and(|c| !(c.is_finite() && c > 0.0))
+        if self.window == Some(0)
+            || !self.scale.is_finite()
+            || self.softcap.is_some_and(|c| !(c.is_finite() && c > 0.0))
         {
             return Err(GraphError::Attribute {
                 op: Self::NAME.into(),
@@ -46,7 +50,12 @@ impl Operation for Attention {
             });
         }
         if matrix(Self::NAME, 0, q)? != self.heads * head_dim {
-            return Err(wrong(Self::NAME, 0, format!("f32[rows, {}]", self.heads * head_dim), q));
+            return Err(wrong(
+                Self::NAME,
+                0,
+                format!("f32[rows, {}]", self.heads * head_dim),
+                q,
+            ));
         }
         indices(Self::NAME, 2, pos, 1)?;
         indices(Self::NAME, 3, seq, 1)?;
@@ -57,38 +66,134 @@ impl Operation for Attention {
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let (q, kv) = (inputs[0], inputs[1]);
         let (pos, seq, table) = (inputs[2].as_i32(), inputs[3].as_i32(), inputs[4]);
-        let [_, _, kv_heads, _, d] = kv.shape[..] else { unreachable!("the rank was checked") };
+        let [_, _, kv_heads, _, d] = kv.shape[..] else {
+            unreachable!("the rank was checked")
+        };
         let blocks = table.shape[1];
         let mut out = vec![0.0; q.len()];
-        for (r, (row, y)) in q.as_f32().chunks_exact(q.shape[1]).zip(out.chunks_exact_mut(q.shape[1])).enumerate() {
+        for (r, (row, y)) in q
+            .as_f32()
+            .chunks_exact(q.shape[1])
+            .zip(out.chunks_exact_mut(q.shape[1]))
+            .enumerate()
+        {
             let last = pos[r] as usize;
             let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
             for h in 0..self.heads {
                 let at = |which: usize, p: usize| {
                     let block = table.as_i32()[seq[r] as usize * blocks + p / KV_BLOCK] as usize;
                     let head = h / (self.heads / kv_heads);
-                    let start = (((block * 2 + which) * kv_heads + head) * KV_BLOCK + p % KV_BLOCK) * d;
+                    let start =
+                        (((block * 2 + which) * kv_heads + head) * KV_BLOCK + p % KV_BLOCK) * d;
                     &kv.as_f32()[start..start + d]
                 };
                 let query = &row[h * d..(h + 1) * d];
-                let scores: Vec<f64> = (first..=last).map(|p| self.score(query, at(0, p))).collect();
+                let scores: Vec<f64> = (first..=last)
+                    .map(|p| self.score(query, at(0, p)))
+                    .collect();
                 let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
                 let sum: f64 = weights.iter().sum();
                 for i in 0..d {
-                    let v = weights.iter().zip(first..).map(|(w, p)| w * f64::from(at(1, p)[i])).sum::<f64>();
+                    let v = weights
+                        .iter()
+                        .zip(first..)
+                        .map(|(w, p)| w * f64::from(at(1, p)[i]))
+                        .sum::<f64>();
                     y[h * d + i] = (v / sum) as f32;
                 }
             }
         }
         vec![Tensor::f32(&q.shape, out)]
     }
+
+    fn cases(suite: &mut Suite) {
+        let plain = Attention {
+            heads: 6,
+            scale: 0.125,
+            softcap: None,
+            window: None,
+        };
+        attention_case(
+            suite,
+            "attention, two sequences",
+            plain.clone(),
+            ElementType::F32,
+            64,
+        );
+        attention_case(suite, "attention f16", plain.clone(), ElementType::F16, 64);
+        attention_case(
+            suite,
+            "attention, heads of 80",
+            plain.clone(),
+            ElementType::F32,
+            80,
+        );
+        let capped = Attention {
+            softcap: Some(5.0),
+            ..plain.clone()
+        };
+        attention_case(suite, "attention, soft cap", capped, ElementType::F32, 32);
+        let window = Attention {
+            window: Some(9),
+            ..plain
+        };
+        attention_case(suite, "attention, window", window, ElementType::F32, 32);
+    }
 }
 
 impl Attention {
     fn score(&self, q: &[f32], k: &[f32]) -> f64 {
-        let dot: f64 = q.iter().zip(k).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum();
+        let dot: f64 = q
+            .iter()
+            .zip(k)
+            .map(|(&a, &b)| f64::from(a) * f64::from(b))
+            .sum();
         let score = dot * f64::from(self.scale);
-        self.softcap.map_or(score, |cap| f64::from(cap) * (score / f64::from(cap)).tanh())
+        self.softcap.map_or(score, |cap| {
+            f64::from(cap) * (score / f64::from(cap)).tanh()
+        })
     }
+}
+
+/// Two sequences of 40 and 5 positions whose blocks lie apart, all rows in one step.
+fn attention_case(
+    suite: &mut Suite,
+    name: &str,
+    op: Attention,
+    element: ElementType,
+    head_dim: usize,
+) {
+    let mut c = suite.case(name);
+    c = c.dims(&[
+        (Symbol::Tokens, 45),
+        (Symbol::Batch, 2),
+        (Symbol::Table, 2),
+        (Symbol::Pool, 4),
+    ]);
+    let kv_heads = op.heads / 3;
+    let kv = c.state("kv", element, kv_heads, head_dim);
+    let k = c.f32("k", shape![Symbol::Tokens, kv_heads * head_dim], 2.0);
+    let v = c.f32("v", shape![Symbol::Tokens, kv_heads * head_dim], 1.0);
+    let q = c.f32("q", shape![Symbol::Tokens, op.heads * head_dim], 2.0);
+    let rows = (0..40).map(|p| (0, p)).chain((0..5).map(|p| (1, p)));
+    let table = [[3, 1], [0, 0]];
+    let (mut pos, mut seq, mut slots) = (vec![], vec![], vec![]);
+    for (s, p) in rows {
+        pos.push(p);
+        seq.push(s);
+        slots
+            .push(table[s as usize][p as usize / KV_BLOCK] * KV_BLOCK as i32 + p % KV_BLOCK as i32);
+    }
+    let slots = c.i32("slots", shape![Symbol::Tokens], slots);
+    let pos = c.i32("pos", shape![Symbol::Tokens], pos);
+    let seq = c.i32("seq", shape![Symbol::Tokens], seq);
+    let table = c.i32(
+        "table",
+        shape![Symbol::Batch, Symbol::Table],
+        table.concat(),
+    );
+    let kv = c.push(super::StateWrite {}, &[kv, k, v, slots]);
+    let y = c.push(op, &[q, kv, pos, seq, table]);
+    c.build(&[y, kv]);
 }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, arity};
-use crate::{GraphError, Tensor, ValueType};
+use super::{Binary, EltOp, Operation, arity};
+use crate::suite::Suite;
+use crate::{GraphError, Symbol, Tensor, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,5 +30,13 @@ impl Operation for Constant {
 
     fn reference(&self, _inputs: &[&Tensor]) -> Vec<Tensor> {
         vec![Tensor::f32(&[], vec![self.value])]
+    }
+
+    fn cases(suite: &mut Suite) {
+        let mut c = suite.case("constant in a chain").tokens(2);
+        let x = c.f32("x", shape![Symbol::Tokens, 40], 1.0);
+        let two = c.push(Constant { value: 2.5 }, &[]);
+        let y = c.push(Binary { kind: EltOp::Mul }, &[x, two]);
+        c.build(&[y]);
     }
 }

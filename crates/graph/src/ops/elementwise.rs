@@ -7,7 +7,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Operation, arity, wrong};
-use crate::{Dim, GraphError, Shape, Tensor, ValueType};
+use crate::suite::Suite;
+use crate::{Dim, GraphError, Shape, Symbol, Tensor, ValueType, shape};
 
 macro_rules! elementwise {
     ($($variant:ident $name:literal $arity:literal $formula:expr;)*) => {
@@ -112,8 +113,25 @@ impl Operation for Unary {
     }
 
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
-        let data = inputs[0].as_f32().iter().map(|&a| self.kind.apply(a, 0.0)).collect();
+        let data = inputs[0]
+            .as_f32()
+            .iter()
+            .map(|&a| self.kind.apply(a, 0.0))
+            .collect();
         vec![Tensor::f32(&inputs[0].shape, data)]
+    }
+
+    fn cases(suite: &mut Suite) {
+        for &kind in EltOp::ALL.iter().filter(|k| k.arity() == 1) {
+            let mut c = suite.case(format!("{} alone", kind.name())).tokens(3);
+            let positive = matches!(kind, EltOp::Log | EltOp::Sqrt | EltOp::Rsqrt | EltOp::Recip);
+            let mut x = c.f32("x", shape![Symbol::Tokens, 100], 6.0);
+            if positive {
+                x = c.push(Unary { kind: EltOp::Exp }, &[x]);
+            }
+            let y = c.push(Unary { kind }, &[x]);
+            c.build(&[y]);
+        }
     }
 }
 
@@ -134,8 +152,14 @@ impl Operation for Binary {
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let (a, b) = (inputs[0], inputs[1]);
         let rank = a.shape.len().max(b.shape.len());
-        let at = |t: &Tensor, i: usize| (i + t.shape.len()).checked_sub(rank).map_or(1, |j| t.shape[j]);
-        let shape: Vec<usize> = (0..rank).map(|i| if at(a, i) == 1 { at(b, i) } else { at(a, i) }).collect();
+        let at = |t: &Tensor, i: usize| {
+            (i + t.shape.len())
+                .checked_sub(rank)
+                .map_or(1, |j| t.shape[j])
+        };
+        let shape: Vec<usize> = (0..rank)
+            .map(|i| if at(a, i) == 1 { at(b, i) } else { at(a, i) })
+            .collect();
         let total: usize = shape.iter().product();
         let offset = |t: &Tensor, mut flat: usize| {
             let (mut offset, mut stride) = (0, 1);
@@ -148,8 +172,32 @@ impl Operation for Binary {
             offset
         };
         let (x, y) = (a.as_f32(), b.as_f32());
-        let data = (0..total).map(|i| self.kind.apply(x[offset(a, i)], y[offset(b, i)])).collect();
+        let data = (0..total)
+            .map(|i| self.kind.apply(x[offset(a, i)], y[offset(b, i)]))
+            .collect();
         vec![Tensor::f32(&shape, data)]
+    }
+
+    fn cases(suite: &mut Suite) {
+        for &kind in EltOp::ALL.iter().filter(|k| k.arity() == 2) {
+            for (what, shape) in [
+                ("full", shape![Symbol::Tokens, 100]),
+                ("column", shape![100]),
+                ("row", shape![Symbol::Tokens, 1]),
+                ("scalar", shape![]),
+            ] {
+                let mut c = suite
+                    .case(format!("{} with a {what}", kind.name()))
+                    .tokens(3);
+                let a = c.f32("a", shape![Symbol::Tokens, 100], 2.0);
+                let mut b = c.f32("b", shape, 1.0);
+                if kind == EltOp::Div && what == "full" {
+                    b = c.push(Unary { kind: EltOp::Exp }, &[b]);
+                }
+                let y = c.push(Binary { kind }, &[a, b]);
+                c.build(&[y]);
+            }
+        }
     }
 }
 
@@ -175,7 +223,11 @@ fn float(op: &'static str, input: usize, ty: &ValueType) -> Result<(), GraphErro
 
 fn broadcast(a: &Shape, b: &Shape) -> Option<Shape> {
     let rank = a.len().max(b.len());
-    let at = |s: &Shape, i: usize| (i + s.len()).checked_sub(rank).map_or(Dim::Const(1), |j| s[j]);
+    let at = |s: &Shape, i: usize| {
+        (i + s.len())
+            .checked_sub(rank)
+            .map_or(Dim::Const(1), |j| s[j])
+    };
     (0..rank)
         .map(|i| match (at(a, i), at(b, i)) {
             (x, y) if x == y => Some(x),

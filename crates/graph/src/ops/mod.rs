@@ -55,13 +55,20 @@ pub trait Operation: Sized + Into<Op> {
     /// Checks the inputs and gives the outputs' types.
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError>;
 
-    /// The slow obvious answer. `types` are the outputs' types; inputs have been checked by `infer`.
+    /// The slow obvious answer; the inputs have been checked by `infer`.
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor>;
 
     /// The same in more primitive ops, added to `graph`; `None` for a primitive op.
-    fn decompose(&self, _graph: &mut Graph, _inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+    fn decompose(
+        &self,
+        _graph: &mut Graph,
+        _inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
         Ok(None)
     }
+
+    /// Adds the op's cases to the suite that every backend runs.
+    fn cases(suite: &mut crate::suite::Suite);
 }
 
 macro_rules! ops {
@@ -145,22 +152,38 @@ pub(crate) fn arity<'a, const N: usize>(
 }
 
 /// An error about input number `input`.
-pub(crate) fn wrong(op: &'static str, input: usize, expected: impl Into<String>, found: &ValueType) -> GraphError {
-    GraphError::Input { op, input, expected: expected.into(), found: found.to_string() }
+pub(crate) fn wrong(
+    op: &'static str,
+    input: usize,
+    expected: impl Into<String>,
+    found: &ValueType,
+) -> GraphError {
+    GraphError::Input {
+        op,
+        input,
+        expected: expected.into(),
+        found: found.to_string(),
+    }
 }
 
 /// Checks that an input is an `f32` matrix `[rows, width]` and gives its width.
 pub(crate) fn matrix(op: &'static str, input: usize, ty: &ValueType) -> Result<usize, GraphError> {
     match (ty.storage, &ty.shape[..]) {
-        (Storage::Element(ElementType::F32), [_, _]) if !ty.state => {
-            ty.last().filter(|&n| n > 0).ok_or_else(|| wrong(op, input, "f32[rows, constant width > 0]", ty))
-        }
+        (Storage::Element(ElementType::F32), [_, _]) if !ty.state => ty
+            .last()
+            .filter(|&n| n > 0)
+            .ok_or_else(|| wrong(op, input, "f32[rows, constant width > 0]", ty)),
         _ => Err(wrong(op, input, "f32[rows, width]", ty)),
     }
 }
 
 /// Checks that an input is `i32` of this rank.
-pub(crate) fn indices(op: &'static str, input: usize, ty: &ValueType, rank: usize) -> Result<(), GraphError> {
+pub(crate) fn indices(
+    op: &'static str,
+    input: usize,
+    ty: &ValueType,
+    rank: usize,
+) -> Result<(), GraphError> {
     if ty.element() == Some(ElementType::I32) && ty.shape.len() == rank && !ty.state {
         Ok(())
     } else {
@@ -169,7 +192,12 @@ pub(crate) fn indices(op: &'static str, input: usize, ty: &ValueType, rank: usiz
 }
 
 /// Checks that an input is a plain `f32` vector of `len` elements.
-pub(crate) fn vector(op: &'static str, input: usize, ty: &ValueType, len: usize) -> Result<(), GraphError> {
+pub(crate) fn vector(
+    op: &'static str,
+    input: usize,
+    ty: &ValueType,
+    len: usize,
+) -> Result<(), GraphError> {
     if ty.element() == Some(ElementType::F32) && ty.shape == [crate::Dim::Const(len)] {
         Ok(())
     } else {

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Operation, arity, wrong};
-use crate::{Dim, GraphError, Tensor, ValueType};
+use crate::suite::Suite;
+use crate::{Dim, GraphError, Symbol, Tensor, ValueType, shape};
 
 /// How the elements of a row are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -25,8 +26,16 @@ impl Operation for Reduce {
 
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
         let [x] = arity(Self::NAME, inputs)?;
-        if x.element() != Some(ingle_quant::ElementType::F32) || x.state || x.last().is_none_or(|n| n == 0) {
-            return Err(wrong(Self::NAME, 0, "f32 with a constant last dimension > 0", x));
+        if x.element() != Some(ingle_quant::ElementType::F32)
+            || x.state
+            || x.last().is_none_or(|n| n == 0)
+        {
+            return Err(wrong(
+                Self::NAME,
+                0,
+                "f32 with a constant last dimension > 0",
+                x,
+            ));
         }
         let mut shape = x.shape.clone();
         if let Some(last) = shape.last_mut() {
@@ -40,11 +49,22 @@ impl Operation for Reduce {
         let width = x.shape[x.shape.len() - 1];
         let data = x.as_f32().chunks_exact(width).map(|row| match self.kind {
             Reduction::Sum => row.iter().map(|&v| f64::from(v)).sum::<f64>() as f32,
-            Reduction::Mean => (row.iter().map(|&v| f64::from(v)).sum::<f64>() / width as f64) as f32,
+            Reduction::Mean => {
+                (row.iter().map(|&v| f64::from(v)).sum::<f64>() / width as f64) as f32
+            }
             Reduction::Max => row.iter().copied().fold(f32::NEG_INFINITY, f32::max),
         });
         let mut shape = x.shape.clone();
         *shape.last_mut().expect("rank was checked") = 1;
         vec![Tensor::f32(&shape, data.collect())]
+    }
+
+    fn cases(suite: &mut Suite) {
+        for kind in [Reduction::Sum, Reduction::Mean, Reduction::Max] {
+            let mut c = suite.case(format!("reduce {kind:?}")).tokens(3);
+            let x = c.f32("x", shape![Symbol::Tokens, 100], 3.0);
+            let y = c.push(Reduce { kind }, &[x]);
+            c.build(&[y]);
+        }
     }
 }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Binary, Constant, EltOp, Operation, Reduce, Reduction, Unary, arity, matrix, vector};
-use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+use crate::suite::Suite;
+use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -35,19 +36,44 @@ impl Operation for RmsNorm {
         for row in x.as_f32().chunks_exact(weight.len()) {
             let mean = row.iter().map(|&v| f64::from(v).powi(2)).sum::<f64>() / row.len() as f64;
             let scale = 1.0 / (mean + f64::from(self.eps)).sqrt();
-            out.extend(row.iter().zip(weight).map(|(&v, &w)| (f64::from(v) * scale * f64::from(w)) as f32));
+            out.extend(
+                row.iter()
+                    .zip(weight)
+                    .map(|(&v, &w)| (f64::from(v) * scale * f64::from(w)) as f32),
+            );
         }
         vec![Tensor::f32(&x.shape, out)]
     }
 
-    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+    fn decompose(
+        &self,
+        g: &mut Graph,
+        inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
         let (x, weight) = (inputs[0], inputs[1]);
         let square = g.push(Binary { kind: EltOp::Mul }, &[x, x])?;
-        let mean = g.push(Reduce { kind: Reduction::Mean }, &[square])?;
+        let mean = g.push(
+            Reduce {
+                kind: Reduction::Mean,
+            },
+            &[square],
+        )?;
         let eps = g.push(Constant { value: self.eps }, &[])?;
         let shifted = g.push(Binary { kind: EltOp::Add }, &[mean, eps])?;
         let scale = g.push(Unary { kind: EltOp::Rsqrt }, &[shifted])?;
         let normed = g.push(Binary { kind: EltOp::Mul }, &[x, scale])?;
-        Ok(Some(vec![g.push(Binary { kind: EltOp::Mul }, &[normed, weight])?]))
+        Ok(Some(vec![
+            g.push(Binary { kind: EltOp::Mul }, &[normed, weight])?,
+        ]))
+    }
+
+    fn cases(suite: &mut Suite) {
+        for (rows, k) in [(1, 576), (5, 64), (3, 100)] {
+            let mut c = suite.case(format!("rms_norm {rows}x{k}")).tokens(rows);
+            let x = c.f32("x", shape![Symbol::Tokens, k], 3.0);
+            let w = c.vector("w", k);
+            let y = c.push(RmsNorm { eps: 1e-5 }, &[x, w]);
+            c.build(&[y]);
+        }
     }
 }

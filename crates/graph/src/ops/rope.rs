@@ -8,7 +8,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Operation, indices, matrix, vector, wrong};
-use crate::{GraphError, Tensor, ValueType};
+use crate::suite::Suite;
+use crate::{GraphError, Symbol, Tensor, ValueType, shape};
 
 /// Which two elements turn together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -58,7 +59,11 @@ impl Operation for Rope {
             [x, pos] => (*x, *pos, None),
             [x, pos, factors] => (*x, *pos, Some(*factors)),
             _ => {
-                return Err(GraphError::Arity { op: Self::NAME, expected: "2 or 3".into(), found: inputs.len() });
+                return Err(GraphError::Arity {
+                    op: Self::NAME,
+                    expected: "2 or 3".into(),
+                    found: inputs.len(),
+                });
             }
         };
         let attribute = |name: &str, expected: &str, found: String| GraphError::Attribute {
@@ -67,19 +72,40 @@ impl Operation for Rope {
             expected: expected.into(),
             found,
         };
-        if self.rotary_dim == 0 || !self.rotary_dim.is_multiple_of(2) || self.rotary_dim > self.head_dim {
-            return Err(attribute("rotary_dim", "even, at most head_dim", self.rotary_dim.to_string()));
+        if self.rotary_dim == 0
+            || !self.rotary_dim.is_multiple_of(2)
+            || self.rotary_dim > self.head_dim
+        {
+            return Err(attribute(
+                "rotary_dim",
+                "even, at most head_dim",
+                self.rotary_dim.to_string(),
+            ));
         }
         if !(self.base.is_finite() && self.base > 0.0 && self.scale.is_finite()) {
-            return Err(attribute("base, scale", "finite", format!("{}, {}", self.base, self.scale)));
+            return Err(attribute(
+                "base, scale",
+                "finite",
+                format!("{}, {}", self.base, self.scale),
+            ));
         }
         let width = matrix(Self::NAME, 0, x)?;
         if !width.is_multiple_of(self.head_dim) {
-            return Err(wrong(Self::NAME, 0, format!("rows of heads of {}", self.head_dim), x));
+            return Err(wrong(
+                Self::NAME,
+                0,
+                format!("rows of heads of {}", self.head_dim),
+                x,
+            ));
         }
         indices(Self::NAME, 1, pos, 1)?;
         if pos.shape[0] != x.shape[0] {
-            return Err(wrong(Self::NAME, 1, format!("one position for each row of {x}"), pos));
+            return Err(wrong(
+                Self::NAME,
+                1,
+                format!("one position for each row of {x}"),
+                pos,
+            ));
         }
         if let Some(factors) = factors {
             vector(Self::NAME, 2, factors, self.rotary_dim / 2)?;
@@ -103,5 +129,29 @@ impl Operation for Rope {
             }
         }
         vec![Tensor::f32(&x.shape, data)]
+    }
+
+    fn cases(suite: &mut Suite) {
+        for pairing in [Pairing::Interleaved, Pairing::Halves] {
+            for (rotary_dim, factors) in [(64, false), (32, true)] {
+                let name = format!("rope {pairing:?} {rotary_dim} of 64, factors {factors}");
+                let mut c = suite.case(name).tokens(3).tolerance(1e-4);
+                let x = c.f32("x", shape![Symbol::Tokens, 192], 1.0);
+                let pos = c.i32("pos", shape![Symbol::Tokens], vec![0, 5, 1000]);
+                let mut inputs = vec![x, pos];
+                if factors {
+                    inputs.push(c.vector("factors", rotary_dim / 2));
+                }
+                let rope = Rope {
+                    head_dim: 64,
+                    rotary_dim,
+                    base: 1e5,
+                    scale: 1.0,
+                    pairing,
+                };
+                let y = c.push(rope, &inputs);
+                c.build(&[y]);
+            }
+        }
     }
 }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Binary, Constant, EltOp, Operation, Unary, arity, matrix};
-use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+use crate::suite::Suite;
+use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,14 +31,31 @@ impl Operation for Softcap {
 
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let cap = f64::from(self.cap);
-        let data = inputs[0].as_f32().iter().map(|&v| (cap * (f64::from(v) / cap).tanh()) as f32).collect();
+        let data = inputs[0]
+            .as_f32()
+            .iter()
+            .map(|&v| (cap * (f64::from(v) / cap).tanh()) as f32)
+            .collect();
         vec![Tensor::f32(&inputs[0].shape, data)]
     }
 
-    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
+    fn decompose(
+        &self,
+        g: &mut Graph,
+        inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
         let cap = g.push(Constant { value: self.cap }, &[])?;
         let scaled = g.push(Binary { kind: EltOp::Div }, &[inputs[0], cap])?;
         let bent = g.push(Unary { kind: EltOp::Tanh }, &[scaled])?;
-        Ok(Some(vec![g.push(Binary { kind: EltOp::Mul }, &[bent, cap])?]))
+        Ok(Some(vec![
+            g.push(Binary { kind: EltOp::Mul }, &[bent, cap])?,
+        ]))
+    }
+
+    fn cases(suite: &mut Suite) {
+        let mut c = suite.case("softcap").tokens(3);
+        let x = c.f32("x", shape![Symbol::Tokens, 100], 60.0);
+        let y = c.push(Softcap { cap: 30.0 }, &[x]);
+        c.build(&[y]);
     }
 }

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Binary, EltOp, Operation, Reduce, Reduction, Unary, arity, matrix};
-use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
+use crate::suite::Suite;
+use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,11 +31,34 @@ impl Operation for Softmax {
         vec![Tensor::f32(&x.shape, out)]
     }
 
-    fn decompose(&self, g: &mut Graph, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>, GraphError> {
-        let max = g.push(Reduce { kind: Reduction::Max }, &[inputs[0]])?;
+    fn decompose(
+        &self,
+        g: &mut Graph,
+        inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let max = g.push(
+            Reduce {
+                kind: Reduction::Max,
+            },
+            &[inputs[0]],
+        )?;
         let shifted = g.push(Binary { kind: EltOp::Sub }, &[inputs[0], max])?;
         let exp = g.push(Unary { kind: EltOp::Exp }, &[shifted])?;
-        let sum = g.push(Reduce { kind: Reduction::Sum }, &[exp])?;
-        Ok(Some(vec![g.push(Binary { kind: EltOp::Div }, &[exp, sum])?]))
+        let sum = g.push(
+            Reduce {
+                kind: Reduction::Sum,
+            },
+            &[exp],
+        )?;
+        Ok(Some(vec![
+            g.push(Binary { kind: EltOp::Div }, &[exp, sum])?,
+        ]))
+    }
+
+    fn cases(suite: &mut Suite) {
+        let mut c = suite.case("softmax").tokens(3);
+        let x = c.f32("x", shape![Symbol::Tokens, 100], 30.0);
+        let y = c.push(Softmax {}, &[x]);
+        c.build(&[y]);
     }
 }

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use super::embedding::gather;
 use super::{Operation, arity, indices, matrix};
-use crate::{Dim, GraphError, Tensor, ValueType};
+use crate::suite::Suite;
+use crate::{Dim, GraphError, Symbol, Tensor, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,5 +23,15 @@ impl Operation for TakeRows {
 
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         vec![gather(inputs[0], inputs[1].as_i32())]
+    }
+
+    fn cases(suite: &mut Suite) {
+        let mut c = suite
+            .case("take_rows 3 of 5")
+            .dims(&[(Symbol::Tokens, 5), (Symbol::Outputs, 3)]);
+        let x = c.f32("x", shape![Symbol::Tokens, 96], 1.0);
+        let index = c.i32("index", shape![Symbol::Outputs], vec![4, 0, 2]);
+        let y = c.push(TakeRows {}, &[x, index]);
+        c.build(&[y]);
     }
 }

@@ -21,9 +21,17 @@ pub fn fold(graph: &Graph) -> Result<Graph, GraphError> {
             map.insert(node.outputs[0], value);
             continue;
         }
-        let twin = seen.iter().copied().find(|&i| copy.nodes[i].op == node.op && copy.nodes[i].inputs == inputs);
+        let twin = seen
+            .iter()
+            .copied()
+            .find(|&i| copy.nodes[i].op == node.op && copy.nodes[i].inputs == inputs);
         if let (Some(i), false) = (twin, writes_state(node)) {
-            map.extend(node.outputs.iter().copied().zip(copy.nodes[i].outputs.clone()));
+            map.extend(
+                node.outputs
+                    .iter()
+                    .copied()
+                    .zip(copy.nodes[i].outputs.clone()),
+            );
             continue;
         }
         seen.push(copy.nodes.len());
@@ -57,7 +65,11 @@ pub(super) fn drop_unused_leaves(graph: &Graph) -> Result<Graph, GraphError> {
         map.insert(input, copy.input(value.name.clone(), value.ty.clone()));
     }
     for leaf in graph.leaves.iter().filter(|l| uses[l.value.index()] > 0) {
-        let id = copy.leaf(leaf.name.clone(), graph.ty(leaf.value).clone(), leaf.recipe.clone())?;
+        let id = copy.leaf(
+            leaf.name.clone(),
+            graph.ty(leaf.value).clone(),
+            leaf.recipe.clone(),
+        )?;
         if let Some(l) = copy.leaves.last_mut() {
             l.role = leaf.role;
         }
@@ -94,7 +106,8 @@ fn folded(graph: &mut Graph, op: &Op, inputs: &[ValueId]) -> Result<Option<Value
                 Some((scale, shift)) => edited_leaf(graph, inputs[0], scale, shift),
                 None => Ok(None),
             },
-            (Some(c), None) if matches!(b.kind, EltOp::Add | EltOp::Mul) => match affine(b.kind, c) {
+            (Some(c), None) if matches!(b.kind, EltOp::Add | EltOp::Mul) => match affine(b.kind, c)
+            {
                 Some((scale, shift)) => edited_leaf(graph, inputs[1], scale, shift),
                 None => Ok(None),
             },
@@ -105,7 +118,11 @@ fn folded(graph: &mut Graph, op: &Op, inputs: &[ValueId]) -> Result<Option<Value
 }
 
 fn finite(graph: &mut Graph, value: f32) -> Result<Option<ValueId>, GraphError> {
-    if value.is_finite() { graph.push(Constant { value }, &[]).map(Some) } else { Ok(None) }
+    if value.is_finite() {
+        graph.push(Constant { value }, &[]).map(Some)
+    } else {
+        Ok(None)
+    }
 }
 
 /// `x op c` as `scale · x + shift`.
@@ -118,13 +135,24 @@ fn affine(kind: EltOp, c: f32) -> Option<(f32, f32)> {
     }
 }
 
-fn edited_leaf(graph: &mut Graph, value: ValueId, scale: f32, shift: f32) -> Result<Option<ValueId>, GraphError> {
-    let Some(leaf) = graph.as_leaf(value) else { return Ok(None) };
+fn edited_leaf(
+    graph: &mut Graph,
+    value: ValueId,
+    scale: f32,
+    shift: f32,
+) -> Result<Option<ValueId>, GraphError> {
+    let Some(leaf) = graph.as_leaf(value) else {
+        return Ok(None);
+    };
     if graph.ty(value).element() != Some(ingle_quant::ElementType::F32) {
         return Ok(None);
     }
     let name = format!("{}*{scale}+{shift}", leaf.name);
-    let recipe = Recipe::Affine { of: Box::new(leaf.recipe.clone()), scale, shift };
+    let recipe = Recipe::Affine {
+        of: Box::new(leaf.recipe.clone()),
+        scale,
+        shift,
+    };
     let ty = graph.ty(value).clone();
     graph.leaf(name, ty, recipe).map(Some)
 }

@@ -26,7 +26,10 @@ pub fn fuse(graph: &Graph, max_extras: usize) -> Result<Graph, GraphError> {
                 continue;
             }
             if let Some(group) = pick(&fuser, id) {
-                group.nodes.iter().for_each(|n| fuser.taken[n.index()] = true);
+                group
+                    .nodes
+                    .iter()
+                    .for_each(|n| fuser.taken[n.index()] = true);
                 groups.push(group);
             }
         }
@@ -67,7 +70,13 @@ impl<'a> Fuser<'a> {
                 }
             }
         }
-        Fuser { graph, uses: graph.uses(), users, taken: vec![false; graph.nodes.len()], max_extras }
+        Fuser {
+            graph,
+            uses: graph.uses(),
+            users,
+            taken: vec![false; graph.nodes.len()],
+            max_extras,
+        }
     }
 
     fn node(&self, id: NodeId) -> &'a crate::Node {
@@ -90,7 +99,10 @@ impl<'a> Fuser<'a> {
         if !matches!(node.op, Op::Matmul(_)) {
             return None;
         }
-        let mut group = Group { copies: self.prologue(node.inputs[0]), nodes: vec![id] };
+        let mut group = Group {
+            copies: self.prologue(node.inputs[0]),
+            nodes: vec![id],
+        };
         let y = node.outputs[0];
         if let Some((halves, slices)) = self.halves(y)
             && let Some((copies, nodes)) = self.absorb(halves.to_vec(), true)
@@ -124,13 +136,24 @@ impl<'a> Fuser<'a> {
     /// The two halves that `y` is cut into, if that is all that happens to it.
     fn halves(&self, y: ValueId) -> Option<([ValueId; 2], [NodeId; 2])> {
         let [a, b] = *self.users(y) else { return None };
-        let (Op::Slice(first), Op::Slice(second)) = (&self.node(a).op, &self.node(b).op) else { return None };
+        let (Op::Slice(first), Op::Slice(second)) = (&self.node(a).op, &self.node(b).op) else {
+            return None;
+        };
         let n = self.graph.ty(y).last()?;
         let (low, high) = if first.start == 0 { (a, b) } else { (b, a) };
-        let (first, second) = if first.start == 0 { (first, second) } else { (second, first) };
-        let even = first.start == 0 && first.end == second.start && second.end == n && 2 * first.end == n;
-        (even && self.uses[y.index()] == 2)
-            .then(|| ([self.node(low).outputs[0], self.node(high).outputs[0]], [low, high]))
+        let (first, second) = if first.start == 0 {
+            (first, second)
+        } else {
+            (second, first)
+        };
+        let even =
+            first.start == 0 && first.end == second.start && second.end == n && 2 * first.end == n;
+        (even && self.uses[y.index()] == 2).then(|| {
+            (
+                [self.node(low).outputs[0], self.node(high).outputs[0]],
+                [low, high],
+            )
+        })
     }
 
     /// Follows element-wise ops from `live` as far as they lead to a single value. With `join`, the values must become
@@ -139,10 +162,16 @@ impl<'a> Fuser<'a> {
         let ty = self.graph.ty(live[0]);
         let (rows, n) = (ty.shape[0], ty.last()?);
         let (mut copies, mut nodes, mut extras) = (Vec::new(), Vec::new(), Vec::new());
-        while let Some(next) = live.iter().find_map(|&v| self.absorbable(v, &live, rows, n, &extras)) {
+        while let Some(next) = live
+            .iter()
+            .find_map(|&v| self.absorbable(v, &live, rows, n, &extras))
+        {
             let node = self.node(next);
             for &v in node.inputs.iter().filter(|v| !live.contains(v)) {
-                match self.producer(v).filter(|&p| matches!(self.node(p).op, Op::Constant(_))) {
+                match self
+                    .producer(v)
+                    .filter(|&p| matches!(self.node(p).op, Op::Constant(_)))
+                {
                     Some(constant) => copies.push(constant),
                     None if !extras.contains(&v) => extras.push(v),
                     None => {}
@@ -156,8 +185,17 @@ impl<'a> Fuser<'a> {
     }
 
     /// The user of `value` that an epilogue can compute next.
-    fn absorbable(&self, value: ValueId, live: &[ValueId], rows: Dim, n: usize, extras: &[ValueId]) -> Option<NodeId> {
-        let [user] = *self.users(value) else { return None };
+    fn absorbable(
+        &self,
+        value: ValueId,
+        live: &[ValueId],
+        rows: Dim,
+        n: usize,
+        extras: &[ValueId],
+    ) -> Option<NodeId> {
+        let [user] = *self.users(value) else {
+            return None;
+        };
         let node = self.node(user);
         if self.taken[user.index()] || !is_elementwise(&node.op) {
             return None;
@@ -173,7 +211,10 @@ impl<'a> Fuser<'a> {
                 if self.uses[v.index()] != here {
                     return None;
                 }
-            } else if !self.producer(v).is_some_and(|p| matches!(self.node(p).op, Op::Constant(_))) {
+            } else if !self
+                .producer(v)
+                .is_some_and(|p| matches!(self.node(p).op, Op::Constant(_)))
+            {
                 extra_kind(self.graph.ty(v), rows, n)?;
                 new += usize::from(!extras.contains(&v));
             }
@@ -183,13 +224,20 @@ impl<'a> Fuser<'a> {
 
     fn rope_write(&self, id: NodeId) -> Option<Group> {
         let node = self.node(id);
-        let (Op::StateWrite(_), [_, k, v, _]) = (&node.op, &node.inputs[..]) else { return None };
+        let (Op::StateWrite(_), [_, k, v, _]) = (&node.op, &node.inputs[..]) else {
+            return None;
+        };
         let key = self.single_rope(*k)?;
-        let (Op::Rope(rope), pos) = (&self.node(key).op, self.node(key).inputs[1]) else { return None };
-        let query = self.users(node.outputs[0]).iter().find_map(|&reader| match self.node(reader).op {
-            Op::Attention(_) => self.single_rope(self.node(reader).inputs[0]),
-            _ => None,
-        })?;
+        let (Op::Rope(rope), pos) = (&self.node(key).op, self.node(key).inputs[1]) else {
+            return None;
+        };
+        let query =
+            self.users(node.outputs[0])
+                .iter()
+                .find_map(|&reader| match self.node(reader).op {
+                    Op::Attention(_) => self.single_rope(self.node(reader).inputs[0]),
+                    _ => None,
+                })?;
         let same = |r: &Rope| r == rope;
         let matches = matches!(&self.node(query).op, Op::Rope(r) if same(r))
             && self.node(query).inputs[1] == pos
@@ -198,9 +246,14 @@ impl<'a> Fuser<'a> {
         if !matches {
             return None;
         }
-        let mut group = Group { copies: vec![], nodes: vec![query, key, id] };
+        let mut group = Group {
+            copies: vec![],
+            nodes: vec![query, key, id],
+        };
         for source in [self.node(query).inputs[0], self.node(key).inputs[0], *v] {
-            if let Some(slice) = self.producer(source).filter(|&p| matches!(self.node(p).op, Op::Slice(_)))
+            if let Some(slice) = self
+                .producer(source)
+                .filter(|&p| matches!(self.node(p).op, Op::Slice(_)))
                 && self.uses[source.index()] == 1
             {
                 group.nodes.push(slice);
@@ -218,10 +271,15 @@ impl<'a> Fuser<'a> {
     fn chain(&self, id: NodeId) -> Option<Group> {
         let node = self.node(id);
         let out = self.graph.ty(node.outputs[0]);
-        let ([rows, Dim::Const(n)], true) = (&out.shape[..], is_elementwise(&node.op)) else { return None };
+        let ([rows, Dim::Const(n)], true) = (&out.shape[..], is_elementwise(&node.op)) else {
+            return None;
+        };
         let (mut copies, mut extras) = (Vec::new(), 0);
         for &v in &node.inputs {
-            match self.producer(v).filter(|&p| matches!(self.node(p).op, Op::Constant(_))) {
+            match self
+                .producer(v)
+                .filter(|&p| matches!(self.node(p).op, Op::Constant(_)))
+            {
                 Some(constant) => copies.push(constant),
                 None => {
                     extra_kind(self.graph.ty(v), *rows, *n)?;
@@ -235,7 +293,10 @@ impl<'a> Fuser<'a> {
         {
             // The chain's own inputs count towards the extras too: keep what fits.
             let room = self.max_extras - extras;
-            let fits = more.iter().take_while(|n| self.outside(**n, &more, id) <= room).count();
+            let fits = more
+                .iter()
+                .take_while(|n| self.outside(**n, &more, id) <= room)
+                .count();
             nodes.extend(&more[..fits]);
             copies.extend(more_copies);
         }
@@ -248,7 +309,9 @@ impl<'a> Fuser<'a> {
         let mut extras: Vec<ValueId> = Vec::new();
         for &n in nodes {
             for &v in &self.node(n).inputs {
-                let constant = self.producer(v).is_some_and(|p| matches!(self.node(p).op, Op::Constant(_)));
+                let constant = self
+                    .producer(v)
+                    .is_some_and(|p| matches!(self.node(p).op, Op::Constant(_)));
                 if !inner.contains(&v) && !extras.contains(&v) && !constant {
                     extras.push(v);
                 }

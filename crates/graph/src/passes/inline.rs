@@ -6,8 +6,17 @@ use crate::ops::Op;
 use crate::{Graph, GraphError, ValueId};
 
 /// Adds the nodes of `region` to `graph` with `inputs` in place of the region's, and gives its results.
-pub fn inline(region: &Graph, graph: &mut Graph, inputs: &[ValueId]) -> Result<Vec<ValueId>, GraphError> {
-    let mut map: HashMap<ValueId, ValueId> = region.inputs.iter().copied().zip(inputs.iter().copied()).collect();
+pub fn inline(
+    region: &Graph,
+    graph: &mut Graph,
+    inputs: &[ValueId],
+) -> Result<Vec<ValueId>, GraphError> {
+    let mut map: HashMap<ValueId, ValueId> = region
+        .inputs
+        .iter()
+        .copied()
+        .zip(inputs.iter().copied())
+        .collect();
     for node in &region.nodes {
         copy_node(node, graph, &mut map)?;
     }
@@ -35,7 +44,11 @@ pub(super) fn shell(graph: &Graph) -> Result<(Graph, HashMap<ValueId, ValueId>),
         map.insert(input, copy.input(value.name.clone(), value.ty.clone()));
     }
     for leaf in &graph.leaves {
-        let id = copy.leaf(leaf.name.clone(), graph.ty(leaf.value).clone(), leaf.recipe.clone())?;
+        let id = copy.leaf(
+            leaf.name.clone(),
+            graph.ty(leaf.value).clone(),
+            leaf.recipe.clone(),
+        )?;
         if let Some(l) = copy.leaves.last_mut() {
             l.role = leaf.role;
         }
@@ -67,5 +80,8 @@ pub fn decompose_all(graph: &Graph) -> Result<Graph, GraphError> {
 
 /// Whether a node is an element-wise op that a [`crate::Program`] can express.
 pub(super) fn is_elementwise(op: &Op) -> bool {
-    matches!(op, Op::Unary(_) | Op::Binary(_) | Op::Swiglu(_) | Op::Softcap(_))
+    matches!(
+        op,
+        Op::Unary(_) | Op::Binary(_) | Op::Swiglu(_) | Op::Softcap(_)
+    )
 }

@@ -11,7 +11,8 @@ use super::{EntryOptions, Options, RowRange, Target};
 use crate::kernel::{AttentionSpec, KernelSpec, MatmulSpec, WeightLayout};
 use crate::ops::Op;
 use crate::plan::{
-    Buffer, Entry, Guard, Kernel, Launch, PLAN_VERSION, Plan, Port, Rows, Size, State, Variant, Weight,
+    Buffer, Entry, Guard, Kernel, Launch, PLAN_VERSION, Plan, Port, Rows, Size, State, Variant,
+    Weight,
 };
 use crate::{Def, Dim, Graph, GraphError, Node, Symbol, ValueId, ValueType};
 
@@ -36,15 +37,29 @@ pub fn lower(graph: &Graph, options: &Options, target: &dyn Target) -> Result<Pl
         let fed = fed(entry, &plan)?;
         let mut variants = Vec::new();
         for guards in &entry.variants {
-            let mut lowering =
-                Lowering { graph, target, guards, plan: &mut plan, places: places.clone(), launches: vec![], temporaries: vec![] };
+            let mut lowering = Lowering {
+                graph,
+                target,
+                guards,
+                plan: &mut plan,
+                places: places.clone(),
+                launches: vec![],
+                temporaries: vec![],
+            };
             if let Some((input, result)) = fed {
                 lowering.feed(input, result);
             }
             let launches = lowering.run()?;
-            variants.push(Variant { guards: guards.clone(), launches });
+            variants.push(Variant {
+                guards: guards.clone(),
+                launches,
+            });
         }
-        plan.entries.push(Entry { name: entry.name.clone(), fed, variants });
+        plan.entries.push(Entry {
+            name: entry.name.clone(),
+            fed,
+            variants,
+        });
     }
     Ok(plan)
 }
@@ -57,19 +72,37 @@ enum Place {
 }
 
 fn cannot(node: impl Into<String>, reason: impl Into<String>) -> GraphError {
-    GraphError::Lower { node: node.into(), reason: reason.into() }
+    GraphError::Lower {
+        node: node.into(),
+        reason: reason.into(),
+    }
 }
 
-fn ports(graph: &Graph, plan: &mut Plan, places: &mut HashMap<ValueId, Place>) -> Result<(), GraphError> {
+fn ports(
+    graph: &Graph,
+    plan: &mut Plan,
+    places: &mut HashMap<ValueId, Place>,
+) -> Result<(), GraphError> {
     let port = |v: ValueId| -> Result<Port, GraphError> {
         let value = &graph.values[v.index()];
-        let element = value.ty.element().ok_or_else(|| cannot(&value.name, "a quantised input or result"))?;
-        Ok(Port { name: value.name.clone(), element, shape: value.ty.shape.clone() })
+        let element = value
+            .ty
+            .element()
+            .ok_or_else(|| cannot(&value.name, "a quantised input or result"))?;
+        Ok(Port {
+            name: value.name.clone(),
+            element,
+            shape: value.ty.shape.clone(),
+        })
     };
     for &v in &graph.inputs {
         let p = port(v)?;
         let buffer = if graph.ty(v).state {
-            plan.states.push(State { name: p.name, element: p.element, shape: p.shape });
+            plan.states.push(State {
+                name: p.name,
+                element: p.element,
+                shape: p.shape,
+            });
             Buffer::State((plan.states.len() - 1) as u32)
         } else {
             plan.inputs.push(p);
@@ -79,10 +112,16 @@ fn ports(graph: &Graph, plan: &mut Plan, places: &mut HashMap<ValueId, Place>) -
     }
     for &v in graph.results.iter().filter(|&&v| !graph.ty(v).state) {
         if places.contains_key(&v) || !matches!(graph.values[v.index()].def, Def::Node(..)) {
-            return Err(cannot(&graph.values[v.index()].name, "a result that no node computes, or twice"));
+            return Err(cannot(
+                &graph.values[v.index()].name,
+                "a result that no node computes, or twice",
+            ));
         }
         plan.results.push(port(v)?);
-        places.insert(v, Place::Buffer(Buffer::Result((plan.results.len() - 1) as u32)));
+        places.insert(
+            v,
+            Place::Buffer(Buffer::Result((plan.results.len() - 1) as u32)),
+        );
     }
     Ok(())
 }
@@ -104,14 +143,19 @@ fn weights(
             _ => return Err(cannot(&leaf.name, format!("a weight of type {ty}"))),
         };
         let layout = if matrices.contains(&leaf.value) {
-            target.layout(ty.storage, rows, k).map_err(|reason| cannot(&leaf.name, reason))?
+            target
+                .layout(ty.storage, rows, k)
+                .map_err(|reason| cannot(&leaf.name, reason))?
         } else {
             WeightLayout::Dense(ingle_quant::ElementType::F32)
         };
         let bytes = target
             .weight_bytes(layout, rows, k)
             .ok_or_else(|| cannot(&leaf.name, format!("the size of {ty} overflows")))?;
-        places.insert(leaf.value, Place::Buffer(Buffer::Weight(plan.weights.len() as u32)));
+        places.insert(
+            leaf.value,
+            Place::Buffer(Buffer::Weight(plan.weights.len() as u32)),
+        );
         plan.weights.push(Weight {
             name: leaf.name.clone(),
             recipe: leaf.recipe.clone(),
@@ -133,7 +177,12 @@ fn matrix_leaves(graph: &Graph) -> Vec<ValueId> {
         match &node.op {
             op if is_matrix(op) => found.push(node.inputs[1]),
             Op::Fused(f) => {
-                let inner = f.region.nodes.iter().filter(|n| is_matrix(&n.op)).map(|n| n.inputs[1]);
+                let inner = f
+                    .region
+                    .nodes
+                    .iter()
+                    .filter(|n| is_matrix(&n.op))
+                    .map(|n| n.inputs[1]);
                 found.extend(inner.filter_map(|v| match f.region.values[v.index()].def {
                     Def::Input(i) => Some(node.inputs[i as usize]),
                     _ => None,
@@ -146,12 +195,18 @@ fn matrix_leaves(graph: &Graph) -> Vec<ValueId> {
 }
 
 fn fed(entry: &EntryOptions, plan: &Plan) -> Result<Option<(u32, u32)>, GraphError> {
-    let Some((input, result)) = &entry.fed else { return Ok(None) };
+    let Some((input, result)) = &entry.fed else {
+        return Ok(None);
+    };
     let find = |ports: &[Port], name: &str| {
         let at = ports.iter().position(|p| p.name == name);
-        at.map(|i| i as u32).ok_or_else(|| cannot(&entry.name, format!("no input or result named {name}")))
+        at.map(|i| i as u32)
+            .ok_or_else(|| cannot(&entry.name, format!("no input or result named {name}")))
     };
-    Ok(Some((find(&plan.inputs, input)?, find(&plan.results, result)?)))
+    Ok(Some((
+        find(&plan.inputs, input)?,
+        find(&plan.results, result)?,
+    )))
 }
 
 /// Lowers one variant.
@@ -182,23 +237,35 @@ impl Lowering<'_> {
             Place::Buffer(b) => b,
             Place::Temporary(t) => Buffer::Scratch(slots[t]),
         };
-        let launches = self.launches.into_iter().map(|(kernel, arguments, rows, label)| Launch {
-            kernel,
-            arguments: arguments.into_iter().map(buffer).collect(),
-            rows,
-            label,
-        });
+        let launches = self
+            .launches
+            .into_iter()
+            .map(|(kernel, arguments, rows, label)| Launch {
+                kernel,
+                arguments: arguments.into_iter().map(buffer).collect(),
+                rows,
+                label,
+            });
         Ok(launches.collect())
     }
 
     fn node(&mut self, node: &Node) -> Result<(), GraphError> {
         let graph = self.graph;
         let ty = |i: usize| graph.ty(node.inputs[i]);
-        let width = |i: usize| ty(i).last().ok_or_else(|| cannot(node.op.name(), "a width is not constant"));
+        let width = |i: usize| {
+            ty(i)
+                .last()
+                .ok_or_else(|| cannot(node.op.name(), "a width is not constant"))
+        };
         let spec = match &node.op {
             Op::Constant(_) => return Err(cannot("constant", "a constant that no launch absorbs")),
             Op::Fused(f) => return self.region(node, &f.region),
-            Op::Matmul(_) | Op::Unary(_) | Op::Binary(_) | Op::Swiglu(_) | Op::Softcap(_) | Op::StateWrite(_) => {
+            Op::Matmul(_)
+            | Op::Unary(_)
+            | Op::Binary(_)
+            | Op::Swiglu(_)
+            | Op::Softcap(_)
+            | Op::StateWrite(_) => {
                 let region = single(graph, node)?;
                 return self.region(node, &region);
             }
@@ -207,9 +274,16 @@ impl Lowering<'_> {
                 vocabulary: ty(1).shape[0].constant().unwrap_or_default(),
                 k: width(1)?,
             },
-            Op::RmsNorm(n) => KernelSpec::RmsNorm { k: width(0)?, eps: n.eps },
+            Op::RmsNorm(n) => KernelSpec::RmsNorm {
+                k: width(0)?,
+                eps: n.eps,
+            },
             Op::QuantizeActivations(_) => KernelSpec::QuantizeActivations { k: width(0)? },
-            Op::Rope(r) => KernelSpec::Rope { op: r.clone(), width: width(0)?, factors: node.inputs.len() == 3 },
+            Op::Rope(r) => KernelSpec::Rope {
+                op: r.clone(),
+                width: width(0)?,
+                factors: node.inputs.len() == 3,
+            },
             Op::Attention(a) => {
                 let pool = &ty(1).shape;
                 let (Some(kv_heads), Some(head_dim), Some(kv)) =
@@ -217,11 +291,23 @@ impl Lowering<'_> {
                 else {
                     return Err(cannot("attention", "the pool's heads are not constant"));
                 };
-                KernelSpec::Attention(AttentionSpec { op: a.clone(), kv_heads, head_dim, kv })
+                KernelSpec::Attention(AttentionSpec {
+                    op: a.clone(),
+                    kv_heads,
+                    head_dim,
+                    kv,
+                })
             }
-            Op::Reduce(r) => KernelSpec::Reduce { k: width(0)?, kind: r.kind },
+            Op::Reduce(r) => KernelSpec::Reduce {
+                k: width(0)?,
+                kind: r.kind,
+            },
             Op::Softmax(_) => KernelSpec::Softmax { k: width(0)? },
-            Op::Slice(s) => KernelSpec::Slice { k: width(0)?, start: s.start, end: s.end },
+            Op::Slice(s) => KernelSpec::Slice {
+                k: width(0)?,
+                start: s.start,
+                end: s.end,
+            },
             Op::TakeRows(_) => KernelSpec::TakeRows { k: width(0)? },
             Op::Argmax(_) => KernelSpec::Argmax { n: width(0)? },
         };
@@ -239,24 +325,39 @@ impl Lowering<'_> {
             self.layout(value).map_err(|e| e.to_string())
         };
         let label = label(self.graph, node);
-        let Region { spec, reads, writes } = region::read(region, layout).map_err(|reason| cannot(&label, reason))?;
+        let Region {
+            spec,
+            reads,
+            writes,
+        } = region::read(region, layout).map_err(|reason| cannot(&label, reason))?;
         let mut places = Vec::new();
         for v in reads {
-            let value = outer(v).ok_or_else(|| cannot(&label, "a launch reads what its region computes"))?;
+            let value = outer(v)
+                .ok_or_else(|| cannot(&label, "a launch reads what its region computes"))?;
             places.push(self.places[&value]);
         }
         let mut outputs = Vec::new();
         for v in writes {
             let at = region.results.iter().position(|&r| r == v);
-            outputs.push(node.outputs[at.ok_or_else(|| cannot(&label, "a launch writes what is no result"))?]);
+            outputs.push(
+                node.outputs
+                    [at.ok_or_else(|| cannot(&label, "a launch writes what is no result"))?],
+            );
         }
         match spec {
-            KernelSpec::Matmul(m) => self.matmul(m, places, &outputs, &label, self.graph.ty(node.outputs[0]).shape[0]),
+            KernelSpec::Matmul(m) => self.matmul(
+                m,
+                places,
+                &outputs,
+                &label,
+                self.graph.ty(node.outputs[0]).shape[0],
+            ),
             spec => {
                 // A pool is written in place: it is bound where the spec says it is written.
                 for &v in outputs.iter().filter(|v| self.graph.ty(**v).state) {
                     let pool = node.inputs.iter().find(|i| self.graph.ty(**i).state);
-                    let pool = pool.ok_or_else(|| cannot(&label, "a pool is written that is not read"))?;
+                    let pool =
+                        pool.ok_or_else(|| cannot(&label, "a pool is written that is not read"))?;
                     self.places.insert(v, self.places[pool]);
                 }
                 self.launch(spec, places, &outputs, &label)
@@ -275,9 +376,17 @@ impl Lowering<'_> {
         if let Some(eps) = spec.norm
             && !self.target.fuses_norm(&spec, self.range(rows))
         {
-            let normed = self.temporary(bytes_of(&ValueType::f32(vec![rows, Dim::Const(spec.k)]), label)?);
+            let normed = self.temporary(bytes_of(
+                &ValueType::f32(vec![rows, Dim::Const(spec.k)]),
+                label,
+            )?);
             let norm = KernelSpec::RmsNorm { k: spec.k, eps };
-            self.push(norm, vec![reads[0], reads[1], normed], rows, &format!("{label} (norm)"))?;
+            self.push(
+                norm,
+                vec![reads[0], reads[1], normed],
+                rows,
+                &format!("{label} (norm)"),
+            )?;
             spec.norm = None;
             reads.splice(0..2, [normed]);
         }
@@ -311,8 +420,17 @@ impl Lowering<'_> {
         self.push(spec, arguments, rows, label)
     }
 
-    fn push(&mut self, spec: KernelSpec, mut arguments: Vec<Place>, rows: Dim, label: &str) -> Result<(), GraphError> {
-        let choice = self.target.select(&spec, self.range(rows)).map_err(|reason| cannot(label, reason))?;
+    fn push(
+        &mut self,
+        spec: KernelSpec,
+        mut arguments: Vec<Place>,
+        rows: Dim,
+        label: &str,
+    ) -> Result<(), GraphError> {
+        let choice = self
+            .target
+            .select(&spec, self.range(rows))
+            .map_err(|reason| cannot(label, reason))?;
         if let Some(size) = choice.workspace {
             let symbol = match rows {
                 Dim::Sym(s) => s,
@@ -331,28 +449,46 @@ impl Lowering<'_> {
                 t.last = t.last.max(now);
             }
         }
-        let kernel = Kernel { spec, candidate: choice.candidate, why: choice.why, text: choice.text };
-        let index = self.plan.kernels.iter().position(|k| *k == kernel).unwrap_or_else(|| {
-            self.plan.kernels.push(kernel);
-            self.plan.kernels.len() - 1
-        });
+        let kernel = Kernel {
+            spec,
+            candidate: choice.candidate,
+            why: choice.why,
+            text: choice.text,
+        };
+        let index = self
+            .plan
+            .kernels
+            .iter()
+            .position(|k| *k == kernel)
+            .unwrap_or_else(|| {
+                self.plan.kernels.push(kernel);
+                self.plan.kernels.len() - 1
+            });
         let rows = match rows {
             Dim::Const(n) => Rows::Const(n),
             Dim::Sym(s) => Rows::Sym(s),
         };
-        self.launches.push((index as u32, arguments, rows, label.to_owned()));
+        self.launches
+            .push((index as u32, arguments, rows, label.to_owned()));
         Ok(())
     }
 
     fn temporary(&mut self, bytes: Size) -> Place {
-        self.temporaries.push(Temporary { bytes, first: usize::MAX, last: 0 });
+        self.temporaries.push(Temporary {
+            bytes,
+            first: usize::MAX,
+            last: 0,
+        });
         Place::Temporary(self.temporaries.len() - 1)
     }
 
     fn layout(&self, weight: ValueId) -> Result<WeightLayout, GraphError> {
         match self.places.get(&weight) {
             Some(Place::Buffer(Buffer::Weight(w))) => Ok(self.plan.weights[*w as usize].layout),
-            _ => Err(cannot(self.graph.ty(weight).to_string(), "the matrix of a matmul must be a leaf")),
+            _ => Err(cannot(
+                self.graph.ty(weight).to_string(),
+                "the matrix of a matmul must be a leaf",
+            )),
         }
     }
 
@@ -361,7 +497,16 @@ impl Lowering<'_> {
             Dim::Const(n) => RowRange { low: n, high: n },
             Dim::Sym(s) => {
                 let guard = self.guards.iter().find(|g| g.symbol == s);
-                guard.map_or(RowRange { low: 0, high: usize::MAX }, |g| RowRange { low: g.low, high: g.high })
+                guard.map_or(
+                    RowRange {
+                        low: 0,
+                        high: usize::MAX,
+                    },
+                    |g| RowRange {
+                        low: g.low,
+                        high: g.high,
+                    },
+                )
             }
         }
     }
@@ -369,16 +514,31 @@ impl Lowering<'_> {
 
 /// Bytes of a value, as a function of its first dimension.
 fn bytes_of(ty: &ValueType, label: &str) -> Result<Size, GraphError> {
-    let overflow = || cannot(label, format!("the size of {ty} is not linear in one symbol, or overflows"));
+    let overflow = || {
+        cannot(
+            label,
+            format!("the size of {ty} is not linear in one symbol, or overflows"),
+        )
+    };
     let element = ty.element().ok_or_else(overflow)?.bytes();
     let (first, rest) = match ty.shape.split_first() {
         Some((first, rest)) => (*first, rest),
         None => (Dim::Const(1), &[][..]),
     };
-    let per = rest.iter().try_fold(element, |n, d| n.checked_mul(d.constant()?)).ok_or_else(overflow)? as u64;
+    let per = rest
+        .iter()
+        .try_fold(element, |n, d| n.checked_mul(d.constant()?))
+        .ok_or_else(overflow)? as u64;
     match first {
-        Dim::Const(n) => (n as u64).checked_mul(per).map(Size::constant).ok_or_else(overflow),
-        Dim::Sym(symbol) => Ok(Size { constant: 0, per, symbol }),
+        Dim::Const(n) => (n as u64)
+            .checked_mul(per)
+            .map(Size::constant)
+            .ok_or_else(overflow),
+        Dim::Sym(symbol) => Ok(Size {
+            constant: 0,
+            per,
+            symbol,
+        }),
     }
 }
 
@@ -399,9 +559,17 @@ fn single(graph: &Graph, node: &Node) -> Result<Graph, GraphError> {
 
 /// What people see of a launch: the weights it reads, else the ops it computes.
 fn label(graph: &Graph, node: &Node) -> String {
-    let weights: Vec<&str> =
-        node.inputs.iter().filter_map(|&v| graph.as_leaf(v)).map(|l| l.name.as_str()).collect();
-    let state = node.inputs.iter().find(|v| graph.ty(**v).state).map(|v| root_state(graph, *v));
+    let weights: Vec<&str> = node
+        .inputs
+        .iter()
+        .filter_map(|&v| graph.as_leaf(v))
+        .map(|l| l.name.as_str())
+        .collect();
+    let state = node
+        .inputs
+        .iter()
+        .find(|v| graph.ty(**v).state)
+        .map(|v| root_state(graph, *v));
     match (&weights[..], state) {
         ([], Some(name)) => format!("{} {name}", node.op.name()),
         ([], None) => node.op.name().to_owned(),

@@ -29,7 +29,9 @@ pub(super) fn assign(temporaries: &[Temporary], slots: &mut Vec<Scratch>) -> Vec
         let slot = match free.min_by_key(|&s| waste(slots[s].bytes, temporary.bytes)) {
             Some(slot) => slot,
             None => {
-                slots.push(Scratch { bytes: temporary.bytes });
+                slots.push(Scratch {
+                    bytes: temporary.bytes,
+                });
                 busy_until.push(None);
                 slots.len() - 1
             }
@@ -59,14 +61,21 @@ mod tests {
 
     #[test]
     fn lives_that_touch_do_not_share() {
-        let t = |first, last, bytes| Temporary { bytes: Size::constant(bytes), first, last };
+        let t = |first, last, bytes| Temporary {
+            bytes: Size::constant(bytes),
+            first,
+            last,
+        };
         let temporaries = [t(0, 1, 64), t(1, 2, 64), t(2, 3, 32), t(0, 3, 16)];
         let mut slots = Vec::new();
         let assigned = assign(&temporaries, &mut slots);
         for (i, a) in temporaries.iter().enumerate() {
             for (j, b) in temporaries.iter().enumerate().skip(i + 1) {
                 let apart = a.last < b.first || b.last < a.first;
-                assert!(apart || assigned[i] != assigned[j], "{i} and {j} share a slot");
+                assert!(
+                    apart || assigned[i] != assigned[j],
+                    "{i} and {j} share a slot"
+                );
             }
         }
         assert_eq!(assigned[0], assigned[2]);

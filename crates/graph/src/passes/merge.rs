@@ -22,8 +22,11 @@ struct Projection {
 /// See the module.
 pub fn merge(graph: &Graph) -> Result<Graph, GraphError> {
     let groups = groups(graph);
-    let member: HashMap<NodeId, usize> =
-        groups.iter().enumerate().flat_map(|(g, (nodes, _))| nodes.iter().map(move |&n| (n, g))).collect();
+    let member: HashMap<NodeId, usize> = groups
+        .iter()
+        .enumerate()
+        .flat_map(|(g, (nodes, _))| nodes.iter().map(move |&n| (n, g)))
+        .collect();
     let (mut copy, mut map) = shell(graph)?;
     let mut emitted = vec![false; groups.len()];
     for (i, node) in graph.nodes.iter().enumerate() {
@@ -45,20 +48,33 @@ fn groups(graph: &Graph) -> Vec<(Vec<NodeId>, Vec<Projection>)> {
     let uses = graph.uses();
     let mut found: Vec<(ValueId, ValueType, Vec<NodeId>, Vec<Projection>)> = Vec::new();
     for (i, node) in graph.nodes.iter().enumerate() {
-        let (Op::Matmul(_), [x, weight]) = (&node.op, &node.inputs[..]) else { continue };
+        let (Op::Matmul(_), [x, weight]) = (&node.op, &node.inputs[..]) else {
+            continue;
+        };
         if graph.as_leaf(*weight).is_none() || uses[weight.index()] != 1 {
             continue;
         }
         let weight_ty = graph.ty(*weight);
-        let (Some(columns), Some(&k)) = (weight_ty.shape[0].constant(), weight_ty.shape.last()) else { continue };
-        let key = ValueType { shape: vec![k], ..weight_ty.clone() };
+        let (Some(columns), Some(&k)) = (weight_ty.shape[0].constant(), weight_ty.shape.last())
+        else {
+            continue;
+        };
+        let key = ValueType {
+            shape: vec![k],
+            ..weight_ty.clone()
+        };
         let mut nodes = vec![NodeId(i as u32)];
         let (mut bias, mut output) = (None, node.outputs[0]);
         if let Some((n, b)) = bias_of(graph, &uses, output, columns) {
             nodes.push(n);
             (bias, output) = (Some(b), graph.nodes[n.index()].outputs[0]);
         }
-        let projection = Projection { weight: *weight, bias, output, columns };
+        let projection = Projection {
+            weight: *weight,
+            bias,
+            output,
+            columns,
+        };
         let same = |g: &&mut (ValueId, ValueType, Vec<NodeId>, Vec<Projection>)| {
             g.0 == *x && g.1 == key && g.3[0].bias.is_some() == bias.is_some()
         };
@@ -75,14 +91,26 @@ fn groups(graph: &Graph) -> Vec<(Vec<NodeId>, Vec<Projection>)> {
 }
 
 /// The addition of a bias leaf that is the only use of `value`.
-fn bias_of(graph: &Graph, uses: &[usize], value: ValueId, columns: usize) -> Option<(NodeId, ValueId)> {
+fn bias_of(
+    graph: &Graph,
+    uses: &[usize],
+    value: ValueId,
+    columns: usize,
+) -> Option<(NodeId, ValueId)> {
     if uses[value.index()] != 1 {
         return None;
     }
-    let (i, node) = graph.nodes.iter().enumerate().find(|(_, n)| n.inputs.contains(&value))?;
-    let Op::Binary(Binary { kind: EltOp::Add }) = node.op else { return None };
+    let (i, node) = graph
+        .nodes
+        .iter()
+        .enumerate()
+        .find(|(_, n)| n.inputs.contains(&value))?;
+    let Op::Binary(Binary { kind: EltOp::Add }) = node.op else {
+        return None;
+    };
     let other = *node.inputs.iter().find(|&&v| v != value)?;
-    let is_vector = graph.as_leaf(other).is_some() && graph.ty(other).shape == [Dim::Const(columns)];
+    let is_vector =
+        graph.as_leaf(other).is_some() && graph.ty(other).shape == [Dim::Const(columns)];
     is_vector.then_some((NodeId(i as u32), other))
 }
 
@@ -95,7 +123,10 @@ fn emit(
 ) -> Result<(), GraphError> {
     let width = projections.iter().map(|p| p.columns).sum::<usize>();
     let k = graph.ty(projections[0].weight).shape[1];
-    let weight_ty = ValueType { shape: vec![width.into(), k], ..graph.ty(projections[0].weight).clone() };
+    let weight_ty = ValueType {
+        shape: vec![width.into(), k],
+        ..graph.ty(projections[0].weight).clone()
+    };
     let weights: Vec<ValueId> = projections.iter().map(|p| p.weight).collect();
     let weight = concatenated(graph, copy, &weights, weight_ty)?;
     let mut y = copy.push(Matmul {}, &[map[&x], weight])?;
@@ -106,16 +137,31 @@ fn emit(
     }
     let mut start = 0;
     for p in projections {
-        let part = copy.push(Slice { start, end: start + p.columns }, &[y])?;
+        let part = copy.push(
+            Slice {
+                start,
+                end: start + p.columns,
+            },
+            &[y],
+        )?;
         map.insert(p.output, part);
         start += p.columns;
     }
     Ok(())
 }
 
-fn concatenated(graph: &Graph, copy: &mut Graph, values: &[ValueId], ty: ValueType) -> Result<ValueId, GraphError> {
+fn concatenated(
+    graph: &Graph,
+    copy: &mut Graph,
+    values: &[ValueId],
+    ty: ValueType,
+) -> Result<ValueId, GraphError> {
     let leaves: Vec<&crate::Leaf> = values.iter().filter_map(|&v| graph.as_leaf(v)).collect();
-    let name = leaves.iter().map(|l| l.name.as_str()).collect::<Vec<_>>().join("+");
+    let name = leaves
+        .iter()
+        .map(|l| l.name.as_str())
+        .collect::<Vec<_>>()
+        .join("+");
     let recipe = Recipe::Concat(leaves.iter().map(|l| l.recipe.clone()).collect());
     copy.leaf(name, ty, recipe)
 }

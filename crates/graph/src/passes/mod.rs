@@ -44,8 +44,16 @@ impl Options {
     pub fn decoder(activations: Activations, chunk: usize) -> Self {
         let guards = |tokens: (usize, usize), outputs: (usize, usize)| {
             vec![
-                Guard { symbol: Symbol::Tokens, low: tokens.0, high: tokens.1 },
-                Guard { symbol: Symbol::Outputs, low: outputs.0, high: outputs.1 },
+                Guard {
+                    symbol: Symbol::Tokens,
+                    low: tokens.0,
+                    high: tokens.1,
+                },
+                Guard {
+                    symbol: Symbol::Outputs,
+                    low: outputs.0,
+                    high: outputs.1,
+                },
             ]
         };
         let mut prefill = vec![guards((1, 1), (0, 1))];
@@ -56,11 +64,19 @@ impl Options {
                 prefill.push(guards((tokens.0, high), (2, high)));
             }
         }
-        let entry = |name: &str, fed, variants| EntryOptions { name: name.into(), fed, variants };
+        let entry = |name: &str, fed, variants| EntryOptions {
+            name: name.into(),
+            fed,
+            variants,
+        };
         Options {
             activations,
             entries: vec![
-                entry("decode", Some(("ids".into(), "next".into())), vec![guards((1, 1), (0, 1))]),
+                entry(
+                    "decode",
+                    Some(("ids".into(), "next".into())),
+                    vec![guards((1, 1), (0, 1))],
+                ),
                 entry("prefill", None, prefill),
             ],
         }
@@ -70,7 +86,11 @@ impl Options {
     pub fn plain(activations: Activations) -> Self {
         Options {
             activations,
-            entries: vec![EntryOptions { name: "run".into(), fed: None, variants: vec![vec![]] }],
+            entries: vec![EntryOptions {
+                name: "run".into(),
+                fed: None,
+                variants: vec![vec![]],
+            }],
         }
     }
 }
@@ -97,7 +117,12 @@ pub trait Target {
     fn name(&self) -> String;
 
     /// The layout for a weight `[rows, k]`, or why there is none.
-    fn layout(&self, storage: ingle_quant::Storage, rows: usize, k: usize) -> Result<WeightLayout, String>;
+    fn layout(
+        &self,
+        storage: ingle_quant::Storage,
+        rows: usize,
+        k: usize,
+    ) -> Result<WeightLayout, String>;
 
     /// Bytes of a weight in this layout; `None` on overflow.
     fn weight_bytes(&self, layout: WeightLayout, rows: usize, k: usize) -> Option<u64>;
@@ -112,8 +137,16 @@ pub trait Target {
     fn select(&self, spec: &KernelSpec, rows: RowRange) -> Result<Choice, String>;
 }
 
+/// The graph as the policy on activations makes it: what a backend must compute.
+pub fn with_policy(graph: &Graph, activations: Activations) -> Result<Graph, GraphError> {
+    quantize::quantize(graph, activations)
+}
+
 /// One pass: its name and what it does.
-type Pass = (&'static str, fn(&Graph, &Options, &dyn Target) -> Result<Graph, GraphError>);
+type Pass = (
+    &'static str,
+    fn(&Graph, &Options, &dyn Target) -> Result<Graph, GraphError>,
+);
 
 /// All passes, in order. Imported graphs will be recognised (norms, rotary embedding, attention from primitive ops)
 /// between `fold` and `quantize`.
@@ -130,7 +163,12 @@ pub fn pass_names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs the passes up to and including `last` (all of them if `None`), verifying after each.
-pub fn optimise(graph: &Graph, options: &Options, target: &dyn Target, last: Option<&str>) -> Result<Graph, GraphError> {
+pub fn optimise(
+    graph: &Graph,
+    options: &Options,
+    target: &dyn Target,
+    last: Option<&str>,
+) -> Result<Graph, GraphError> {
     verify(graph)?;
     let mut graph = graph.clone();
     for (name, pass) in PASSES {

@@ -17,9 +17,15 @@ pub(super) struct Group {
 
 /// Rebuilds `graph` with each group as one `fused` node, in an order that defines before it uses.
 pub(super) fn outline(graph: &Graph, groups: &[Group]) -> Result<Graph, GraphError> {
-    let member: HashMap<NodeId, usize> =
-        groups.iter().enumerate().flat_map(|(g, group)| group.nodes.iter().map(move |&n| (n, g))).collect();
-    let last: Vec<Option<NodeId>> = groups.iter().map(|g| g.nodes.iter().max().copied()).collect();
+    let member: HashMap<NodeId, usize> = groups
+        .iter()
+        .enumerate()
+        .flat_map(|(g, group)| group.nodes.iter().map(move |&n| (n, g)))
+        .collect();
+    let last: Vec<Option<NodeId>> = groups
+        .iter()
+        .map(|g| g.nodes.iter().max().copied())
+        .collect();
     let (mut copy, mut map) = shell(graph)?;
     let mut waiting: Vec<NodeId> = (0..graph.nodes.len() as u32).map(NodeId).collect();
     waiting.retain(|n| member.get(n).is_none_or(|&g| last[g] == Some(*n)));
@@ -107,13 +113,21 @@ fn emit(
         .flat_map(|id| graph.nodes[id.index()].inputs.iter().copied())
         .chain(graph.results.iter().copied())
         .collect();
-    let defined = group.nodes.iter().flat_map(|id| graph.nodes[id.index()].outputs.iter().copied());
+    let defined = group
+        .nodes
+        .iter()
+        .flat_map(|id| graph.nodes[id.index()].outputs.iter().copied());
     let results: Vec<ValueId> = defined.filter(|v| outside.contains(v)).collect();
     for (i, v) in results.iter().enumerate() {
         region.result(format!("r{i}"), inner[v]);
     }
     let inputs: Vec<ValueId> = externals.iter().map(|v| map[v]).collect();
-    let outputs = copy.node(Fused { region: Box::new(region) }, &inputs)?;
+    let outputs = copy.node(
+        Fused {
+            region: Box::new(region),
+        },
+        &inputs,
+    )?;
     map.extend(results.into_iter().zip(outputs));
     Ok(())
 }

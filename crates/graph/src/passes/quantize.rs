@@ -17,12 +17,20 @@ pub fn quantize(graph: &Graph, policy: Activations) -> Result<Graph, GraphError>
     let mut done: Vec<(ValueId, ValueId)> = Vec::new();
     for node in &graph.nodes {
         let x = node.inputs.first().map(|v| map[v]);
-        let (Op::Matmul(_), Some(x), true) = (&node.op, x, node.inputs.get(1).is_some_and(|&w| graph.ty(w).is_quantised()))
-        else {
+        let (Op::Matmul(_), Some(x), true) = (
+            &node.op,
+            x,
+            node.inputs
+                .get(1)
+                .is_some_and(|&w| graph.ty(w).is_quantised()),
+        ) else {
             copy_node(node, &mut copy, &mut map)?;
             continue;
         };
-        let quantized = match (copy.producer(x).map(|n| &n.op), done.iter().find(|d| d.0 == x)) {
+        let quantized = match (
+            copy.producer(x).map(|n| &n.op),
+            done.iter().find(|d| d.0 == x),
+        ) {
             (Some(Op::QuantizeActivations(_)), _) => x,
             (_, Some(&(_, q))) => q,
             _ => {

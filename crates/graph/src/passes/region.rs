@@ -18,13 +18,20 @@ pub(super) struct Region {
 }
 
 /// Reads `region` as one launch, or says why it is none. `layout` gives the layout of a weight by its region value.
-pub(super) fn read(region: &Graph, layout: impl Fn(ValueId) -> Result<WeightLayout, String>) -> Result<Region, String> {
+pub(super) fn read(
+    region: &Graph,
+    layout: impl Fn(ValueId) -> Result<WeightLayout, String>,
+) -> Result<Region, String> {
     let find = |wanted: fn(&Op) -> bool| region.nodes.iter().find(|n| wanted(&n.op));
     if let Some(matmul) = find(|op| matches!(op, Op::Matmul(_))) {
         read_matmul(region, matmul, layout(matmul.inputs[1])?)
     } else if let Some(write) = find(|op| matches!(op, Op::StateWrite(_))) {
         read_rope_write(region, write)
-    } else if region.nodes.iter().all(|n| is_elementwise(&n.op) || matches!(n.op, Op::Constant(_))) {
+    } else if region
+        .nodes
+        .iter()
+        .all(|n| is_elementwise(&n.op) || matches!(n.op, Op::Constant(_)))
+    {
         read_elementwise(region)
     } else {
         Err("no launch computes this region".into())
@@ -35,11 +42,21 @@ fn read_matmul(region: &Graph, matmul: &Node, layout: WeightLayout) -> Result<Re
     let mut x = matmul.inputs[0];
     let mut activations = Activations::F32;
     let mut norm = None;
-    if let Some(Node { op: Op::QuantizeActivations(_), inputs, .. }) = region.producer(x) {
+    if let Some(Node {
+        op: Op::QuantizeActivations(_),
+        inputs,
+        ..
+    }) = region.producer(x)
+    {
         activations = Activations::Int8;
         x = inputs[0];
     }
-    if let Some(Node { op: Op::RmsNorm(n), inputs, .. }) = region.producer(x) {
+    if let Some(Node {
+        op: Op::RmsNorm(n),
+        inputs,
+        ..
+    }) = region.producer(x)
+    {
         norm = Some((n.eps, inputs[1]));
         x = inputs[0];
     }
@@ -47,7 +64,10 @@ fn read_matmul(region: &Graph, matmul: &Node, layout: WeightLayout) -> Result<Re
     let mut builder = Builder::new(region, y);
     builder.accumulators(y)?;
     let result = builder.steps()?;
-    let k = region.ty(matmul.inputs[0]).last().ok_or("the width of x is not constant")?;
+    let k = region
+        .ty(matmul.inputs[0])
+        .last()
+        .ok_or("the width of x is not constant")?;
     let mut reads = vec![x];
     reads.extend(norm.map(|n| n.1));
     reads.push(matmul.inputs[1]);
@@ -60,40 +80,81 @@ fn read_matmul(region: &Graph, matmul: &Node, layout: WeightLayout) -> Result<Re
         activations,
         epilogue: builder.program,
     });
-    Ok(Region { spec, reads, writes: vec![result] })
+    Ok(Region {
+        spec,
+        reads,
+        writes: vec![result],
+    })
 }
 
 fn read_elementwise(region: &Graph) -> Result<Region, String> {
     let last = region.results.first().copied().ok_or("no result")?;
     let mut builder = Builder::new(region, last);
     let result = builder.steps()?;
-    let spec = KernelSpec::Elementwise { n: builder.n, program: builder.program };
-    Ok(Region { spec, reads: builder.extras, writes: vec![result] })
+    let spec = KernelSpec::Elementwise {
+        n: builder.n,
+        program: builder.program,
+    };
+    Ok(Region {
+        spec,
+        reads: builder.extras,
+        writes: vec![result],
+    })
 }
 
 fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
-    let [kv, k, v, slots] = write.inputs[..] else { return Err("state_write takes four inputs".into()) };
+    let [kv, k, v, slots] = write.inputs[..] else {
+        return Err("state_write takes four inputs".into());
+    };
     let shape = &region.ty(kv).shape;
     let (Some(kv_heads), Some(head_dim)) = (shape[2].constant(), shape[4].constant()) else {
         return Err("the pool's heads are not constant".into());
     };
     let source = |value: ValueId| match region.producer(value) {
-        Some(Node { op: Op::Slice(s), inputs, .. }) => (inputs[0], s.start),
+        Some(Node {
+            op: Op::Slice(s),
+            inputs,
+            ..
+        }) => (inputs[0], s.start),
         _ => (value, 0),
     };
     let element = region.ty(kv).element().ok_or("a quantised pool")?;
-    let ropes: Vec<&Node> = region.nodes.iter().filter(|n| matches!(n.op, Op::Rope(_))).collect();
+    let ropes: Vec<&Node> = region
+        .nodes
+        .iter()
+        .filter(|n| matches!(n.op, Op::Rope(_)))
+        .collect();
     if ropes.is_empty() {
-        let spec = KernelSpec::StateWrite { kv_heads, head_dim, kv: element };
-        return Ok(Region { spec, reads: vec![k, v, slots], writes: vec![write.outputs[0]] });
+        let spec = KernelSpec::StateWrite {
+            kv_heads,
+            head_dim,
+            kv: element,
+        };
+        return Ok(Region {
+            spec,
+            reads: vec![k, v, slots],
+            writes: vec![write.outputs[0]],
+        });
     }
-    let key = ropes.iter().find(|n| n.outputs[0] == k).ok_or("keys are not rotated")?;
-    let query = ropes.iter().find(|n| n.outputs[0] != k).ok_or("queries are not rotated")?;
-    let Op::Rope(rope) = &key.op else { return Err("keys are not rotated".into()) };
+    let key = ropes
+        .iter()
+        .find(|n| n.outputs[0] == k)
+        .ok_or("keys are not rotated")?;
+    let query = ropes
+        .iter()
+        .find(|n| n.outputs[0] != k)
+        .ok_or("queries are not rotated")?;
+    let Op::Rope(rope) = &key.op else {
+        return Err("keys are not rotated".into());
+    };
     let parts = [source(query.inputs[0]), source(key.inputs[0]), source(v)];
     let packed = parts.iter().all(|p| p.0 == parts[0].0);
     let width = |value: ValueId| region.ty(value).last().ok_or("a width is not constant");
-    let mut reads: Vec<ValueId> = if packed { vec![parts[0].0] } else { parts.iter().map(|p| p.0).collect() };
+    let mut reads: Vec<ValueId> = if packed {
+        vec![parts[0].0]
+    } else {
+        parts.iter().map(|p| p.0).collect()
+    };
     reads.extend([key.inputs[1], slots]);
     let factors = key.inputs.get(2).copied();
     reads.extend(factors);
@@ -108,7 +169,11 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
         factors: factors.is_some(),
         kv: element,
     });
-    Ok(Region { spec, reads, writes: vec![write.outputs[0], query.outputs[0]] })
+    Ok(Region {
+        spec,
+        reads,
+        writes: vec![write.outputs[0], query.outputs[0]],
+    })
 }
 
 /// Builds the element-wise program of a region.
@@ -125,10 +190,23 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn new(region: &'a Graph, like: ValueId) -> Self {
         let ty = region.ty(like);
-        let program = Program { accumulators: 0, extras: vec![], steps: vec![], result: Operand::Acc(0) };
+        let program = Program {
+            accumulators: 0,
+            extras: vec![],
+            steps: vec![],
+            result: Operand::Acc(0),
+        };
         let rows = ty.shape.first().copied().unwrap_or(Dim::Const(1));
         let n = ty.last().unwrap_or(1);
-        Builder { region, rows, n, program, extras: vec![], operands: HashMap::new(), last: like }
+        Builder {
+            region,
+            rows,
+            n,
+            program,
+            extras: vec![],
+            operands: HashMap::new(),
+            last: like,
+        }
     }
 
     /// Makes `y` the accumulator, or its two halves the two accumulators if the region cuts it.
@@ -145,8 +223,11 @@ impl<'a> Builder<'a> {
                 self.operands.insert(y, Operand::Acc(0));
                 self.program.accumulators = 1;
             }
-            [(first, low), (second, high)] if first.end - first.start == second.end - second.start => {
-                self.operands.extend([(low, Operand::Acc(0)), (high, Operand::Acc(1))]);
+            [(first, low), (second, high)]
+                if first.end - first.start == second.end - second.start =>
+            {
+                self.operands
+                    .extend([(low, Operand::Acc(0)), (high, Operand::Acc(1))]);
                 self.n = first.end - first.start;
                 self.program.accumulators = 2;
             }
@@ -158,8 +239,11 @@ impl<'a> Builder<'a> {
     /// Turns the element-wise nodes into steps; gives the value that the last one defines.
     fn steps(&mut self) -> Result<ValueId, String> {
         for node in self.region.nodes.iter().filter(|n| is_elementwise(&n.op)) {
-            let inputs =
-                node.inputs.iter().map(|&v| self.operand(v)).collect::<Result<Vec<Operand>, String>>()?;
+            let inputs = node
+                .inputs
+                .iter()
+                .map(|&v| self.operand(v))
+                .collect::<Result<Vec<Operand>, String>>()?;
             let value = match &node.op {
                 Op::Unary(u) => self.step(u.kind, inputs[0], inputs[0]),
                 Op::Binary(b) => self.step(b.kind, inputs[0], inputs[1]),
@@ -192,11 +276,16 @@ impl<'a> Builder<'a> {
             return Ok(operand);
         }
         let operand = match self.region.producer(value) {
-            Some(Node { op: Op::Constant(c), .. }) => Operand::Const(c.value),
+            Some(Node {
+                op: Op::Constant(c),
+                ..
+            }) => Operand::Const(c.value),
             Some(node) => return Err(format!("an epilogue reads a {}", node.op.name())),
             None => {
-                let kind = extra_kind(self.region.ty(value), self.rows, self.n)
-                    .ok_or_else(|| format!("{} is no input of an epilogue", self.region.ty(value)))?;
+                let kind =
+                    extra_kind(self.region.ty(value), self.rows, self.n).ok_or_else(|| {
+                        format!("{} is no input of an epilogue", self.region.ty(value))
+                    })?;
                 self.program.extras.push(kind);
                 self.extras.push(value);
                 Operand::Extra((self.extras.len() - 1) as u8)

@@ -6,20 +6,38 @@ use crate::GraphError;
 
 /// Checks `plan`.
 pub fn check(plan: &Plan) -> Result<(), GraphError> {
-    let fail = |field: String, expected: String, found: String| Err(GraphError::Plan { field, expected, found });
+    let fail = |field: String, expected: String, found: String| {
+        Err(GraphError::Plan {
+            field,
+            expected,
+            found,
+        })
+    };
     if plan.version != PLAN_VERSION {
-        return fail("version".into(), PLAN_VERSION.to_string(), plan.version.to_string());
+        return fail(
+            "version".into(),
+            PLAN_VERSION.to_string(),
+            plan.version.to_string(),
+        );
     }
     for entry in &plan.entries {
         if let Some((input, result)) = entry.fed
             && (input as usize >= plan.inputs.len() || result as usize >= plan.results.len())
         {
-            return fail(format!("{}: fed", entry.name), "an input and a result".into(), format!("{input}, {result}"));
+            return fail(
+                format!("{}: fed", entry.name),
+                "an input and a result".into(),
+                format!("{input}, {result}"),
+            );
         }
         for (v, variant) in entry.variants.iter().enumerate() {
             for (l, launch) in variant.launches.iter().enumerate() {
                 launch_exists(plan, launch).or_else(|(expected, found)| {
-                    fail(format!("{} variant {v} launch {l}", entry.name), expected, found)
+                    fail(
+                        format!("{} variant {v} launch {l}", entry.name),
+                        expected,
+                        found,
+                    )
                 })?;
             }
         }
@@ -28,7 +46,11 @@ pub fn check(plan: &Plan) -> Result<(), GraphError> {
         if let crate::kernel::KernelSpec::Matmul(m) = &kernel.spec
             && !m.epilogue.is_valid()
         {
-            return fail("epilogue".into(), "operands that exist".into(), format!("{:?}", m.epilogue));
+            return fail(
+                "epilogue".into(),
+                "operands that exist".into(),
+                format!("{:?}", m.epilogue),
+            );
         }
     }
     Ok(())
@@ -36,7 +58,10 @@ pub fn check(plan: &Plan) -> Result<(), GraphError> {
 
 fn launch_exists(plan: &Plan, launch: &Launch) -> Result<(), (String, String)> {
     if launch.kernel as usize >= plan.kernels.len() {
-        return Err((format!("a kernel below {}", plan.kernels.len()), launch.kernel.to_string()));
+        return Err((
+            format!("a kernel below {}", plan.kernels.len()),
+            launch.kernel.to_string(),
+        ));
     }
     for &buffer in &launch.arguments {
         let (index, count) = match buffer {

@@ -4,9 +4,11 @@
 //! variants with guards on host-known dims; a variant is a flat list of launches. Running one is a dumb loop.
 
 mod check;
+mod pack;
 mod text;
 
 pub use check::check;
+pub use pack::{PackError, ReadRows, SourceRows, WriteBytes};
 
 use ingle_quant::{ElementType, Storage};
 use serde::{Deserialize, Serialize};
@@ -81,12 +83,18 @@ pub struct Size {
 
 impl Size {
     pub const fn constant(bytes: u64) -> Self {
-        Size { constant: bytes, per: 0, symbol: Symbol::Tokens }
+        Size {
+            constant: bytes,
+            per: 0,
+            symbol: Symbol::Tokens,
+        }
     }
 
     /// The value under `dims`; `None` on overflow.
     pub fn resolve(&self, dims: &Dims) -> Option<u64> {
-        self.per.checked_mul(dims.get(self.symbol) as u64)?.checked_add(self.constant)
+        self.per
+            .checked_mul(dims.get(self.symbol) as u64)?
+            .checked_add(self.constant)
     }
 }
 
@@ -152,7 +160,9 @@ pub struct Guard {
 
 impl Variant {
     pub fn admits(&self, dims: &Dims) -> bool {
-        self.guards.iter().all(|g| (g.low..=g.high).contains(&dims.get(g.symbol)))
+        self.guards
+            .iter()
+            .all(|g| (g.low..=g.high).contains(&dims.get(g.symbol)))
     }
 }
 

@@ -14,14 +14,24 @@ impl fmt::Display for Plan {
                     .iter()
                     .map(|g| format!("{} {}..={}", g.symbol.name(), g.low, g.high))
                     .collect();
-                writeln!(f, "entry {} ({}): {} launches", entry.name, guards.join(", "), variant.launches.len())?;
+                writeln!(
+                    f,
+                    "entry {} ({}): {} launches",
+                    entry.name,
+                    guards.join(", "),
+                    variant.launches.len()
+                )?;
                 for launch in &variant.launches {
                     let kernel = &self.kernels[launch.kernel as usize];
                     let rows = match launch.rows {
                         Rows::Const(n) => n.to_string(),
                         Rows::Sym(s) => s.name().to_owned(),
                     };
-                    let bound: Vec<String> = launch.arguments.iter().map(|&b| self.buffer_name(b)).collect();
+                    let bound: Vec<String> = launch
+                        .arguments
+                        .iter()
+                        .map(|&b| self.buffer_name(b))
+                        .collect();
                     writeln!(
                         f,
                         "  {:<34} [{}: {}]  {}  rows {rows}  # {}",
