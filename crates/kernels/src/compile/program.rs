@@ -1,0 +1,106 @@
+//! Element-wise programs as kernel code.
+
+use cubecl::prelude::*;
+
+use crate::{EltArg, EltInput, EltOp, EltProgram};
+
+/// The value of `program` for one element. `same` is the element's index in inputs shaped like the output, `column` its
+/// column.
+#[cube]
+pub fn evaluate(
+    accumulators: &Sequence<f32>,
+    inputs: &Sequence<Box<[f32]>>,
+    same: u32,
+    column: u32,
+    #[comptime] program: EltProgram,
+) -> f32 {
+    let mut loaded = Sequence::<f32>::new();
+    #[unroll]
+    for i in 0..comptime!(program.inputs.len()) {
+        let at = if comptime!(program.inputs[i] == EltInput::Column) {
+            column
+        } else {
+            same
+        };
+        loaded.push(inputs[i][at as usize]);
+    }
+    let mut values = Sequence::<f32>::new();
+    #[unroll]
+    for i in 0..comptime!(program.instructions.len()) {
+        let instruction = comptime!(program.instructions[i].clone());
+        let a = argument(
+            accumulators,
+            &loaded,
+            &values,
+            comptime!(instruction.args[0]),
+        );
+        let b = argument(
+            accumulators,
+            &loaded,
+            &values,
+            comptime!(instruction.args[instruction.args.len() - 1]),
+        );
+        values.push(apply(a, b, comptime!(instruction.op)));
+    }
+    argument(accumulators, &loaded, &values, comptime!(program.result))
+}
+
+#[cube]
+fn argument(
+    accumulators: &Sequence<f32>,
+    inputs: &Sequence<f32>,
+    values: &Sequence<f32>,
+    #[comptime] arg: EltArg,
+) -> f32 {
+    match arg {
+        EltArg::Acc(index) => accumulators[comptime!(index as usize)],
+        EltArg::Input(index) => inputs[comptime!(index as usize)],
+        EltArg::Const(bits) => f32::new(comptime!(f32::from_bits(bits))),
+        EltArg::Value(index) => values[comptime!(index as usize)],
+    }
+}
+
+#[cube]
+fn apply(a: f32, b: f32, #[comptime] op: EltOp) -> f32 {
+    match op {
+        EltOp::Add => a + b,
+        EltOp::Sub => a - b,
+        EltOp::Mul => a * b,
+        EltOp::Div => a / b,
+        EltOp::Max => max(a, b),
+        EltOp::Min => min(a, b),
+        EltOp::Neg => -a,
+        EltOp::Abs => a.abs(),
+        EltOp::Exp => a.exp(),
+        EltOp::Log => a.ln(),
+        EltOp::Tanh => tanh(a),
+        EltOp::Sigmoid => sigmoid(a),
+        EltOp::Silu => a * sigmoid(a),
+        EltOp::GeluTanh => {
+            let inner = (a + a * a * a * 0.044_715f32) * 0.797_884_6f32;
+            a * 0.5f32 * (tanh(inner) + 1.0f32)
+        }
+        EltOp::GeluErf => a * 0.5f32 * (Erf::erf(a * core::f32::consts::FRAC_1_SQRT_2) + 1.0f32),
+        EltOp::Relu => max(a, f32::new(0.0)),
+        EltOp::Sqrt => a.sqrt(),
+        EltOp::Rsqrt => a.inverse_sqrt(),
+        EltOp::Sin => a.sin(),
+        EltOp::Cos => a.cos(),
+        EltOp::Recip => f32::new(1.0) / a,
+    }
+}
+
+#[cube]
+fn sigmoid(x: f32) -> f32 {
+    f32::new(1.0) / (f32::new(1.0) + (-x).exp())
+}
+
+/// Some drivers compute `tanh` through `exp` and overflow for large arguments; a NaN stays a NaN.
+#[cube]
+pub fn tanh(x: f32) -> f32 {
+    select(
+        x > 10.0f32,
+        f32::new(1.0),
+        select(x < -10.0f32, f32::new(-1.0), x.tanh()),
+    )
+}
