@@ -19,26 +19,18 @@ async function answer({ url, device, prompt }) {
   const { Ingle } = await import("/ingle/index.js");
   const begun = performance.now();
   let shown = 0;
-  const ingle = await Ingle.load(url, {
-    device,
-    onProgress: ({ loaded, total }) => {
-      if (performance.now() - shown < 250 && loaded !== total) return;
-      shown = performance.now();
-      globalThis.demoProgress(loaded, total);
-    },
-  });
-  const asked = performance.now();
-  let first = 0;
-  let last = 0;
-  let deltas = 0;
-  for await (const delta of ingle.chat([{ role: "user", content: prompt }])) {
-    last = performance.now();
-    if (deltas++ === 0) first = last;
-    await globalThis.demoDelta(delta);
-  }
-  const stats = { device: ingle.device, load_ms: asked - begun, first_token_ms: first - asked, tok_s: (1000 * (deltas - 1)) / (last - first) };
+  const onProgress = ({ loaded, total, rate }) => {
+    if (performance.now() - shown < 250 && loaded !== total) return;
+    shown = performance.now();
+    globalThis.demoProgress(loaded, total, rate);
+  };
+  const ingle = await Ingle.load(url, { device, onProgress });
+  const loadMs = performance.now() - begun;
+  const stream = ingle.chat([{ role: "user", content: prompt }]);
+  for await (const delta of stream) await globalThis.demoDelta(delta);
+  const { device: used } = ingle;
   await ingle.dispose();
-  return stats;
+  return { device: used, loadMs, usage: stream.usage };
 }
 
 async function main() {
@@ -56,14 +48,20 @@ async function main() {
   const browser = await launch();
   try {
     const page = await open(browser, `${server.url}/blank/blank.html`);
-    await page.exposeFunction("demoProgress", (loaded, total) => {
-      process.stderr.write(`\rloading ${(loaded / 1e6).toFixed(0)}${total ? ` of ${(total / 1e6).toFixed(0)}` : ""} MB `);
+    await page.exposeFunction("demoProgress", (loaded, total, rate) => {
+      const megabytes = (bytes) => (bytes / 1e6).toFixed(0);
+      process.stderr.write(`\rloading ${megabytes(loaded)} of ${megabytes(total)} MB, ${megabytes(rate)} MB/s   `);
       if (loaded === total) process.stderr.write("\n");
     });
     await page.exposeFunction("demoDelta", (delta) => void process.stdout.write(delta));
-    const stats = await page.evaluate(answer, { url, device: options.device, prompt: options.prompt });
+    const { device, loadMs, usage } = await page.evaluate(answer, { url, device: options.device, prompt: options.prompt });
     const seconds = (ms) => `${(ms / 1000).toFixed(2)} s`;
-    console.log(`\n\n${stats.device}: load ${seconds(stats.load_ms)}, first token ${seconds(stats.first_token_ms)}, ${stats.tok_s.toFixed(1)} tok/s`);
+    console.log("\n");
+    if (device.fallback) console.log(`not WebGPU: ${device.fallback}`);
+    console.log(
+      `${device.kind} (${device.name}): load ${seconds(loadMs)}, first token ${seconds(usage.firstTokenMs)}, ` +
+        `${usage.completionTokens} tokens, ${usage.tokensPerSecond.toFixed(1)} tok/s`,
+    );
   } finally {
     await browser.close();
     await server.close();
