@@ -1,0 +1,347 @@
+//! Weights on the device: one buffer each, or several shards of rows where a buffer or binding would be too large.
+//!
+//! A matrix with two accumulators (gate and up) is cut so that a shard has the same columns of both. What the loader
+//! writes is in terms of the whole weight; segments say where each part goes. Devices take whole words, so bytes of a
+//! word whose other bytes have not come yet wait here.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use ingle_graph::backend::BackendError;
+use ingle_graph::kernel::WeightLayout;
+use ingle_graph::plan::{self, Buffer, Plan};
+
+use super::launch;
+use crate::device::{Device, Limits, Usage};
+
+/// Bytes that may wait in the device's queue before it is told to get on.
+const FLUSH_BYTES: u64 = 32 << 20;
+
+/// Columns of a shard are a multiple of this, so that its rows begin at whole words.
+const SHARD_COLUMNS: usize = 64;
+
+/// Part of a weight: columns `first .. first + columns` of each accumulator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shard {
+    pub first: u32,
+    pub columns: u32,
+    /// Rows of the shard's matrix: its columns for each accumulator.
+    pub rows: u32,
+    pub bytes: u64,
+}
+
+/// Where a range of the whole weight's bytes goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Segment {
+    source: Range<u64>,
+    shard: usize,
+    to: u64,
+}
+
+/// A weight's shards and how bytes find them.
+#[derive(Clone, Debug)]
+pub(super) struct Sharding {
+    pub shards: Vec<Shard>,
+    segments: Vec<Segment>,
+    bytes: u64,
+}
+
+/// All weights.
+pub(super) struct Weights<D: Device> {
+    shardings: Vec<Sharding>,
+    buffers: Vec<Vec<D::Buffer>>,
+    /// Incomplete words, by weight, shard and word: the bytes, and which of them have come.
+    partial: BTreeMap<(usize, usize, u64), ([u8; 4], [bool; 4])>,
+    /// The bytes of weights that the host needs: factors of rotations.
+    kept: BTreeMap<u32, Vec<u8>>,
+    unflushed: u64,
+}
+
+impl<D: Device> Weights<D> {
+    /// Makes the buffers.
+    pub fn new(device: &D, plan: &Plan) -> Result<Self, BackendError> {
+        let accumulators = accumulators(plan)?;
+        let limits = device.limits();
+        let mut weights = Weights {
+            shardings: Vec::with_capacity(plan.weights.len()),
+            buffers: Vec::with_capacity(plan.weights.len()),
+            partial: BTreeMap::new(),
+            kept: BTreeMap::new(),
+            unflushed: 0,
+        };
+        for (weight, accumulators) in plan.weights.iter().zip(accumulators) {
+            let sharding = shard(weight, accumulators, &limits)?;
+            let create = |s: &Shard| device.create_buffer(&weight.name, s.bytes, Usage::Storage);
+            weights.buffers.push(sharding.shards.iter().map(create).collect());
+            weights.shardings.push(sharding);
+        }
+        for launch in launches(plan) {
+            if let Some((_, Some(w))) = launch::rotation(&plan.kernels[launch.kernel as usize].spec, &launch.arguments) {
+                weights.kept.insert(w, vec![0; plan.weights[w as usize].bytes as usize]);
+            }
+        }
+        Ok(weights)
+    }
+
+    pub fn shards(&self, weight: u32) -> &[Shard] {
+        &self.shardings[weight as usize].shards
+    }
+
+    pub fn buffer(&self, weight: u32, shard: usize) -> (&D::Buffer, u64) {
+        let (weight, shards) = (weight as usize, &self.shardings[weight as usize].shards);
+        (&self.buffers[weight][shard], shards[shard].bytes)
+    }
+
+    /// The bytes of a weight that the host keeps.
+    pub fn kept(&self, weight: u32) -> Option<&[u8]> {
+        self.kept.get(&weight).map(Vec::as_slice)
+    }
+
+    /// Writes bytes of the whole weight's layout.
+    pub fn write(&mut self, device: &D, plan: &Plan, weight: usize, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+        let Some(sharding) = self.shardings.get(weight) else {
+            let (expected, found) = (format!("below {}", self.shardings.len()), weight.to_string());
+            return Err(BackendError::Input { field: "weight".into(), expected, found });
+        };
+        let range = offset..offset.saturating_add(bytes.len() as u64);
+        if range.end > sharding.bytes {
+            return Err(BackendError::Input {
+                field: plan.weights[weight].name.clone(),
+                expected: format!("bytes within 0..{}", sharding.bytes),
+                found: format!("{range:?}"),
+            });
+        }
+        if let Some(kept) = self.kept.get_mut(&(weight as u32)) {
+            kept[range.start as usize..range.end as usize].copy_from_slice(bytes);
+        }
+        let first = sharding.segments.partition_point(|s| s.source.end <= range.start);
+        for i in first..sharding.segments.len() {
+            let s = &self.shardings[weight].segments[i];
+            if s.source.start >= range.end {
+                break;
+            }
+            let (start, end) = (s.source.start.max(range.start), s.source.end.min(range.end));
+            let (shard, to) = (s.shard, s.to + (start - s.source.start));
+            let part = &bytes[(start - offset) as usize..(end - offset) as usize];
+            self.write_part(device, weight, shard, to, part);
+        }
+        self.unflushed += bytes.len() as u64;
+        if self.unflushed >= FLUSH_BYTES {
+            device.flush();
+            self.unflushed = 0;
+        }
+        Ok(())
+    }
+
+    /// Writes the words that are still incomplete; what is missing of them is zero.
+    pub fn finish(&mut self, device: &D) {
+        for ((weight, shard, word), (bytes, _)) in std::mem::take(&mut self.partial) {
+            device.write_buffer(&self.buffers[weight][shard], word * 4, &bytes);
+        }
+    }
+
+    pub fn destroy(&self, device: &D) {
+        self.buffers.iter().flatten().for_each(|b| device.destroy_buffer(b));
+    }
+
+    fn write_part(&mut self, device: &D, weight: usize, shard: usize, to: u64, bytes: &[u8]) {
+        let head = (to.wrapping_neg() % 4).min(bytes.len() as u64) as usize;
+        let tail = head + (bytes.len() - head) / 4 * 4;
+        self.write_bytes(device, weight, shard, to, &bytes[..head]);
+        if head < tail {
+            device.write_buffer(&self.buffers[weight][shard], to + head as u64, &bytes[head..tail]);
+        }
+        self.write_bytes(device, weight, shard, to + tail as u64, &bytes[tail..]);
+    }
+
+    /// Writes fewer than four bytes, all in one word.
+    fn write_bytes(&mut self, device: &D, weight: usize, shard: usize, to: u64, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let key = (weight, shard, to / 4);
+        let (word, known) = self.partial.entry(key).or_default();
+        for (i, &byte) in (to as usize % 4..).zip(bytes) {
+            (word[i], known[i]) = (byte, true);
+        }
+        if *known == [true; 4] {
+            device.write_buffer(&self.buffers[weight][shard], key.2 * 4, word);
+            self.partial.remove(&key);
+        }
+    }
+}
+
+/// All launches of a plan.
+pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = &plan::Launch> {
+    plan.entries.iter().flat_map(|e| &e.variants).flat_map(|v| &v.launches)
+}
+
+/// For each weight, how many accumulators the launches that read it have.
+fn accumulators(plan: &Plan) -> Result<Vec<u32>, BackendError> {
+    let mut found: Vec<Option<u32>> = vec![None; plan.weights.len()];
+    for launch in launches(plan) {
+        let spec = &plan.kernels[launch.kernel as usize].spec;
+        for buffer in &launch.arguments {
+            let &Buffer::Weight(w) = buffer else { continue };
+            let vector = plan.weights[w as usize].k == 1;
+            let count = if vector { 1 } else { launch::accumulators(spec) };
+            match found[w as usize].replace(count) {
+                Some(other) if other != count => {
+                    return Err(BackendError::Kernel {
+                        name: plan.weights[w as usize].name.clone(),
+                        reason: format!("read with {other} and with {count} accumulators"),
+                    });
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(found.into_iter().map(|n| n.unwrap_or(1)).collect())
+}
+
+/// Cuts a weight into shards that fit the device.
+fn shard(weight: &plan::Weight, accumulators: u32, limits: &Limits) -> Result<Sharding, BackendError> {
+    let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+    let sections = Sections::of(weight)?;
+    let size = |columns: usize| sections.bytes(columns * accumulators as usize);
+    let total = weight.rows / accumulators.max(1) as usize;
+    let mut columns = total.max(1);
+    if size(columns).is_none_or(|b| b > most) {
+        // The largest multiple that fits, by halving.
+        let (mut low, mut high) = (0, total / SHARD_COLUMNS + 1);
+        while high - low > 1 {
+            let middle = (low + high) / 2;
+            *(if size(middle * SHARD_COLUMNS).is_some_and(|b| b <= most) { &mut low } else { &mut high }) = middle;
+        }
+        columns = low * SHARD_COLUMNS;
+        if columns == 0 {
+            let needed = size(SHARD_COLUMNS).unwrap_or(u64::MAX);
+            return Err(BackendError::Limit { what: weight.name.clone(), needed, limit: most });
+        }
+    }
+    sections.cut(weight, total, columns, accumulators as usize)
+}
+
+/// The row-major sections of a weight's bytes: its elements, or codes and then scales.
+struct Sections<'a> {
+    weight: &'a plan::Weight,
+    rows: [u64; 2],
+}
+
+impl<'a> Sections<'a> {
+    fn of(weight: &'a plan::Weight) -> Result<Self, BackendError> {
+        let input = |e: String| BackendError::Input {
+            field: weight.name.clone(),
+            expected: "a layout that fits its shape".into(),
+            found: e,
+        };
+        let rows = match weight.layout {
+            WeightLayout::Dense(element) => [weight.k as u64 * element.bytes() as u64, 0],
+            WeightLayout::Packed(layout) => {
+                let codes = layout.tile_codes_bytes(weight.k).map_err(|e| input(e.to_string()))?;
+                let scales = layout.tile_scales_bytes(weight.k).map_err(|e| input(e.to_string()))?;
+                if layout.rows != 1 {
+                    return Err(input(format!("tiles of {} rows", layout.rows)));
+                }
+                [codes as u64, scales as u64]
+            }
+        };
+        let sections = Sections { weight, rows };
+        let bytes = sections.exact(weight.rows);
+        if bytes != Some(weight.bytes) {
+            return Err(input(format!("{} bytes for {bytes:?}", weight.bytes)));
+        }
+        Ok(sections)
+    }
+
+    /// Where the second section of a matrix with this many rows begins.
+    fn second(&self, rows: usize) -> Option<u64> {
+        match self.weight.layout {
+            WeightLayout::Dense(_) => (rows as u64).checked_mul(self.rows[0]),
+            WeightLayout::Packed(layout) => layout.scales_offset(rows, self.weight.k).ok().map(|o| o as u64),
+        }
+    }
+
+    fn exact(&self, rows: usize) -> Option<u64> {
+        self.second(rows)?.checked_add((rows as u64).checked_mul(self.rows[1])?)
+    }
+
+    /// Bytes of a buffer for this many rows: whole words, and never none.
+    fn bytes(&self, rows: usize) -> Option<u64> {
+        self.exact(rows)?.max(4).checked_next_multiple_of(4)
+    }
+
+    fn cut(&self, weight: &plan::Weight, total: usize, columns: usize, accumulators: usize) -> Result<Sharding, BackendError> {
+        let overflow = || BackendError::Limit { what: weight.name.clone(), needed: u64::MAX, limit: u64::MAX };
+        let word = |n: usize| u32::try_from(n).map_err(|_| overflow());
+        let mut sharding = Sharding { shards: vec![], segments: vec![], bytes: weight.bytes };
+        let source_second = self.second(weight.rows).ok_or_else(overflow)?;
+        for first in (0..total.max(1)).step_by(columns) {
+            let here = columns.min(total - first);
+            let rows = here * accumulators;
+            let bytes = self.bytes(rows).ok_or_else(overflow)?;
+            let second = self.second(rows).ok_or_else(overflow)?;
+            let index = sharding.shards.len();
+            for a in 0..accumulators {
+                let (source, to) = ((a * total + first) as u64, (a * here) as u64);
+                for (section, (source_base, base)) in [(0, 0), (source_second, second)].into_iter().enumerate() {
+                    let row = self.rows[section];
+                    let start = source_base + source * row;
+                    let segment = Segment { source: start..start + here as u64 * row, shard: index, to: base + to * row };
+                    if !segment.source.is_empty() {
+                        sharding.segments.push(segment);
+                    }
+                }
+            }
+            sharding.shards.push(Shard { first: word(first)?, columns: word(here)?, rows: word(rows)?, bytes });
+        }
+        sharding.segments.sort_by_key(|s| s.source.start);
+        Ok(sharding)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ingle_graph::Recipe;
+    use ingle_quant::{ElementType, Storage};
+
+    fn weight(rows: usize, k: usize) -> plan::Weight {
+        plan::Weight {
+            name: "w".into(),
+            recipe: Recipe::source("w", rows),
+            storage: Storage::Element(ElementType::F16),
+            rows,
+            k,
+            layout: WeightLayout::Dense(ElementType::F16),
+            bytes: (rows * k * 2) as u64,
+        }
+    }
+
+    #[test]
+    fn shards_hold_the_same_columns_of_both_accumulators() {
+        let limits = Limits { max_storage_buffer_binding_size: 70_000, ..Limits::default() };
+        let w = weight(2 * 300, 128);
+        let sharding = shard(&w, 2, &limits).unwrap();
+        let columns: Vec<(u32, u32)> = sharding.shards.iter().map(|s| (s.first, s.columns)).collect();
+        assert_eq!(columns, [(0, 128), (128, 128), (256, 44)]);
+        assert!(sharding.shards.iter().all(|s| s.bytes <= 70_000 && s.rows == 2 * s.columns));
+        let mut end = 0;
+        for s in &sharding.segments {
+            assert_eq!(s.source.start, end);
+            end = s.source.end;
+        }
+        assert_eq!(end, w.bytes);
+        // Row 300 + 130 (column 130 of the second accumulator) is row 128 + 2 of the second shard.
+        let at = (430 * 256) as u64;
+        let s = sharding.segments.iter().find(|s| s.source.contains(&at)).unwrap();
+        assert_eq!((s.shard, s.to + at - s.source.start), (1, 130 * 256));
+    }
+
+    #[test]
+    fn a_row_that_fits_no_buffer_is_named() {
+        let limits = Limits { max_storage_buffer_binding_size: 1000, ..Limits::default() };
+        let error = shard(&weight(64, 128), 1, &limits).unwrap_err();
+        assert!(matches!(error, BackendError::Limit { what, limit: 1000, .. } if what == "w"));
+    }
+}
