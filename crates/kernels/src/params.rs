@@ -146,8 +146,6 @@ layout! {
     CopyBlocksParams, copy_blocks {
         /// Words of one block.
         block_words: u32,
-        /// How many pairs are read.
-        pairs: u32,
     }
 }
 

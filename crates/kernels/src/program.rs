@@ -37,6 +37,8 @@ pub enum EltOp {
     Cos,
     /// `1 / x`
     Recip,
+    /// The error function.
+    Erf,
 }
 
 impl EltOp {
@@ -71,6 +73,7 @@ impl EltOp {
             EltOp::Sin => "sin",
             EltOp::Cos => "cos",
             EltOp::Recip => "recip",
+            EltOp::Erf => "erf",
         }
     }
 }
@@ -104,6 +107,21 @@ pub enum EltInput {
     Same,
     /// One value per column of the output, `[columns]`, for example a bias.
     Column,
+    /// One value per row of the output, `[rows]`.
+    Row,
+    /// One value.
+    Scalar,
+}
+
+impl EltInput {
+    const fn letter(self) -> char {
+        match self {
+            EltInput::Same => 's',
+            EltInput::Column => 'c',
+            EltInput::Row => 'r',
+            EltInput::Scalar => 'o',
+        }
+    }
 }
 
 /// One instruction: `op` of the first [`EltOp::arity`] arguments.
@@ -256,8 +274,8 @@ impl EltProgram {
         let arg = |arg: &EltArg| match arg {
             EltArg::Acc(index) => format!("a{index}"),
             EltArg::Input(index) => match self.inputs.get(*index as usize) {
-                Some(EltInput::Column) => format!("c{index}"),
-                _ => format!("i{index}"),
+                Some(kind) => format!("{}{index}", kind.letter()),
+                None => format!("?{index}"),
             },
             EltArg::Const(bits) => format!("#{bits:x}"),
             EltArg::Value(index) => index.to_string(),
@@ -273,10 +291,7 @@ impl EltProgram {
             parts.push(format!("={}", arg(&self.result)));
         }
         if !self.inputs.is_empty() {
-            let kinds = self
-                .inputs
-                .iter()
-                .map(|k| if *k == EltInput::Same { 's' } else { 'c' });
+            let kinds = self.inputs.iter().map(|kind| kind.letter());
             parts.insert(0, kinds.collect());
         }
         parts.join(";")
@@ -331,6 +346,7 @@ fn evaluate_op(op: EltOp, a: f32, b: f32) -> f32 {
         EltOp::Sin => a.sin(),
         EltOp::Cos => a.cos(),
         EltOp::Recip => 1.0 / a,
+        EltOp::Erf => erf(a),
     }
 }
 
@@ -354,7 +370,7 @@ mod tests {
         bias.result = bias.apply(EltOp::Add, &[EltArg::Acc(0), column]);
         assert_eq!(EltProgram::identity().label(), "=a0");
         assert_eq!(EltProgram::swiglu().label(), "silu(a0);mul(0,a1)");
-        assert_eq!(EltProgram::add_residual().label(), "s;add(a0,i0)");
+        assert_eq!(EltProgram::add_residual().label(), "s;add(a0,s0)");
         assert_eq!(bias.label(), "c;add(a0,c0)");
     }
 

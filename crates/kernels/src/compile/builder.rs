@@ -24,7 +24,7 @@ impl Builder {
             ExecutionMode::Unchecked,
             AddressType::U32,
         );
-        let inner = KernelBuilder::new(settings.kernel_name(entry.to_string()));
+        let inner = KernelBuilder::new(settings.kernel_name(entry));
         intrinsics::mark_wgsl(&inner.scope);
         Builder {
             inner,

@@ -9,12 +9,13 @@ use cubecl::prelude::*;
 
 use super::builder::Builder;
 use super::common::{Vec4, add_to, float, sum4, word, workgroup_index, zeros};
+use super::matvec_int8::matvec_int8;
 use super::weights::{
     chunk_words, chunks, codes, has_bias, has_scale, scale_and_bias, span_at, spans,
 };
 use super::{KernelError, program, require, require_threads};
 use crate::params::projection as p;
-use crate::{DeviceLimits, KernelText, MatVecKey};
+use crate::{Activations, DeviceLimits, KernelText, MatVecKey};
 
 pub fn build(
     id: String,
@@ -31,18 +32,37 @@ pub fn build(
     let mut out = builder.buffer::<f32>("out");
     let step = builder.buffer::<u32>("step");
     let params = builder.buffer::<u32>("params");
-    matvec::expand(
-        builder.scope(),
-        &x,
-        &norm_weight,
-        &weights,
-        &inputs,
-        &mut out,
-        &step,
-        &params,
-        key.clone(),
-        accumulators,
-    );
+    let (scope, key) = (builder.scope(), key.clone());
+    match projection.activations {
+        Activations::F32 => {
+            matvec::expand(
+                scope,
+                &x,
+                &norm_weight,
+                &weights,
+                &inputs,
+                &mut out,
+                &step,
+                &params,
+                key,
+                accumulators,
+            );
+        }
+        Activations::Int8 => {
+            matvec_int8::expand(
+                scope,
+                &x,
+                &norm_weight,
+                &weights,
+                &inputs,
+                &mut out,
+                &step,
+                &params,
+                key,
+                accumulators,
+            );
+        }
+    }
     builder.finish(limits)
 }
 
@@ -70,6 +90,34 @@ fn check(id: &str, key: &MatVecKey, limits: &DeviceLimits) -> Result<usize, Kern
         "tokens",
         "1 to 8",
         key.tokens,
+    )?;
+    let int8 = key.projection.activations == Activations::Int8;
+    require(
+        int8 || !shape.packed_dot,
+        id,
+        "packed_dot",
+        "false with f32 activations",
+        shape.packed_dot,
+    )?;
+    let stage_ok = if int8 {
+        key.stage_k > 0 && key.stage_k.is_multiple_of(32)
+    } else {
+        key.stage_k == 0
+    };
+    require(
+        stage_ok,
+        id,
+        "stage_k",
+        "a multiple of 32 with int8 activations, else 0",
+        key.stage_k,
+    )?;
+    let packed = has_scale(key.projection.weights);
+    require(
+        packed || !int8,
+        id,
+        "activations",
+        "f32 with dense weights",
+        "int8",
     )?;
     let program = &key.projection.epilogue;
     program.check(2).map_err(|source| KernelError::Program {
@@ -197,13 +245,14 @@ fn matvec(
         columns,
         key,
         accumulators,
+        norm,
     );
 }
 
 /// Adds up the lanes of each row, applies norm and epilogue, and writes.
 #[cube]
 #[allow(clippy::too_many_arguments)]
-fn finish(
+pub fn finish(
     sums: &Sequence<RuntimeCell<f32>>, // [accumulators, rows, tokens]
     squares: &Sequence<RuntimeCell<f32>>, // [tokens]
     inputs: &Sequence<Box<[f32]>>,
@@ -215,8 +264,8 @@ fn finish(
     columns: u32,
     #[comptime] key: MatVecKey,
     #[comptime] accumulators: usize,
+    #[comptime] norm: bool,
 ) {
-    let norm = comptime!(key.projection.norm);
     let tokens = comptime!(key.tokens as usize);
     let rows = comptime!(key.shape.rows as usize);
     let lanes = comptime!(key.shape.lanes as u32);
@@ -279,6 +328,7 @@ fn finish(
                     &values,
                     inputs,
                     at,
+                    token,
                     column,
                     comptime!(key.projection.epilogue.clone()),
                 );

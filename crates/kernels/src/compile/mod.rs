@@ -4,11 +4,21 @@
 //! are [`common`], [`weights`] (reading a matrix), [`program`] (element-wise programs) and [`intrinsics`] (WGSL
 //! built-ins that CubeCL has no operation for).
 
+mod argmax;
+mod attention;
 mod builder;
 mod common;
+mod copy_blocks;
+mod elementwise;
+mod embedding;
 mod intrinsics;
+mod matmul;
 mod matvec;
+mod matvec_int8;
 mod program;
+mod rms_norm;
+mod rope_write;
+mod take_rows;
 mod weights;
 
 use crate::{DeviceLimits, KernelKey, KernelText, ProgramError};
@@ -43,18 +53,16 @@ pub enum KernelError {
 pub fn compile(key: &KernelKey, limits: &DeviceLimits) -> Result<KernelText, KernelError> {
     let id = key.id();
     match key {
+        KernelKey::Embedding(key) => embedding::build(id, key, limits),
+        KernelKey::RmsNorm(key) => rms_norm::build(id, key, limits),
         KernelKey::MatVec(key) => matvec::build(id, key, limits),
-        other => require(
-            false,
-            &other.id(),
-            "kind",
-            "a kernel that is written",
-            "none",
-        )
-        .and(Err(KernelError::Compiler {
-            kernel: id,
-            message: String::new(),
-        })),
+        KernelKey::RopeWrite(key) => rope_write::build(id, key, limits),
+        KernelKey::Elementwise(key) => elementwise::build(id, key, limits),
+        KernelKey::Argmax(key) => argmax::build(id, key, limits),
+        KernelKey::TakeRows(key) => take_rows::build(id, key, limits),
+        KernelKey::Attention(key) => attention::build(id, key, limits),
+        KernelKey::MatMul(key) => matmul::build(id, key, limits),
+        KernelKey::CopyBlocks(key) => copy_blocks::build(id, key, limits),
     }
 }
 

@@ -4,23 +4,24 @@ use cubecl::prelude::*;
 
 use crate::{EltArg, EltInput, EltOp, EltProgram};
 
-/// The value of `program` for one element. `same` is the element's index in inputs shaped like the output, `column` its
-/// column.
+/// The value of `program` for one element. `same` is the element's index in inputs shaped like the output.
 #[cube]
 pub fn evaluate(
     accumulators: &Sequence<f32>,
     inputs: &Sequence<Box<[f32]>>,
     same: u32,
+    row: u32,
     column: u32,
     #[comptime] program: EltProgram,
 ) -> f32 {
     let mut loaded = Sequence::<f32>::new();
     #[unroll]
     for i in 0..comptime!(program.inputs.len()) {
-        let at = if comptime!(program.inputs[i] == EltInput::Column) {
-            column
-        } else {
-            same
+        let at = match comptime!(program.inputs[i]) {
+            EltInput::Same => same,
+            EltInput::Column => column,
+            EltInput::Row => row,
+            EltInput::Scalar => 0u32.runtime(),
         };
         loaded.push(inputs[i][at as usize]);
     }
@@ -87,6 +88,7 @@ fn apply(a: f32, b: f32, #[comptime] op: EltOp) -> f32 {
         EltOp::Sin => a.sin(),
         EltOp::Cos => a.cos(),
         EltOp::Recip => f32::new(1.0) / a,
+        EltOp::Erf => Erf::erf(a),
     }
 }
 

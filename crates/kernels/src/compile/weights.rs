@@ -132,7 +132,7 @@ fn scale_and_min(
             let pair = unpack_halves(weights[(scales + group / 2u32) as usize]);
             (
                 select(
-                    group % 2u32 == 0u32,
+                    (group & 1u32) == 0u32,
                     pair.extract(0usize),
                     pair.extract(1usize),
                 ),
