@@ -1,0 +1,691 @@
+//! Every kernel that is no matrix product, against the slow obvious way.
+
+mod common;
+
+use common::Gpu;
+use common::data::{Matrix, Random, assert_close, bits, floats, formats};
+use half::f16;
+use ingle_kernels::params::{
+    ArgmaxParams, AttentionParams, CopyBlocksParams, ElementwiseParams, EmbeddingParams,
+    RmsNormParams, RopeWriteParams, TakeRowsParams,
+};
+use ingle_kernels::step::{self, BLOCK_LEN, StepLayout, StepRows};
+use ingle_kernels::{
+    ArgmaxKey, AttentionKey, CopyBlocksKey, DeviceLimits, ElementwiseKey, EltArg, EltInput, EltOp,
+    EltProgram, EmbeddingKey, KernelKey, KvElement, RmsNormKey, RopePairing, RopeWriteKey,
+    TakeRowsKey, TokenSource, rope,
+};
+
+/// Step data, with the block table behind it.
+fn step_words(rows: &StepRows, table: &[Vec<u32>]) -> Vec<u32> {
+    let max_blocks = table.iter().map(Vec::len).max().unwrap_or(0) as u32;
+    let layout = StepLayout {
+        tokens: 80,
+        output_rows: 8,
+        sequences: table.len() as u32,
+        max_blocks,
+    };
+    let mut words = vec![0; layout.words() as usize];
+    layout.write(rows, &mut words).expect("it fits");
+    for (sequence, blocks) in table.iter().enumerate() {
+        let at = layout.table_word() as usize + sequence * max_blocks as usize;
+        words[at..at + blocks.len()].copy_from_slice(blocks);
+    }
+    words
+}
+
+fn rows_only(n: usize) -> Vec<u32> {
+    let zeros = vec![0; n];
+    step_words(
+        &StepRows {
+            ids: &zeros,
+            positions: &zeros,
+            slots: &zeros,
+            sequences: &zeros,
+            output_rows: &[],
+        },
+        &[],
+    )
+}
+
+#[test]
+fn embedding_reads_every_format_and_poisons_wrong_ids() {
+    let gpu = Gpu::new();
+    let (vocabulary, k) = (11, 96);
+    let ids = [3, 0, 10, 11, u32::MAX];
+    for (n, format) in formats().into_iter().enumerate() {
+        let feedback = n % 2 == 1;
+        let mut random = Random::new(5);
+        let matrix = Matrix::random(format, vocabulary, k, &mut random);
+        let params = EmbeddingParams {
+            k: k as u32,
+            vocabulary: vocabulary as u32,
+            scales_word: format.scales_word(vocabulary as u32, k as u32),
+            scale: 2.0,
+            first_row: 0,
+            ids: vocabulary as u32,
+        };
+        let zeros = [0; 5];
+        let in_step = if feedback { &zeros } else { &ids };
+        let step = StepRows {
+            ids: in_step,
+            positions: &zeros,
+            slots: &zeros,
+            sequences: &zeros,
+            output_rows: &[],
+        };
+        let source = if feedback {
+            TokenSource::Feedback
+        } else {
+            TokenSource::Step
+        };
+        let key = EmbeddingKey {
+            weights: format,
+            source,
+            threads: 32,
+        };
+        let mut buffers = vec![("weights", matrix.words.clone())];
+        if feedback {
+            buffers.push(("tokens", ids.to_vec()));
+        }
+        buffers.extend([
+            ("out", vec![0; ids.len() * k]),
+            ("step", step_words(&step, &[])),
+            ("params", params.words()),
+        ]);
+        let grid = key.grid(ids.len() as u32);
+        let out = gpu.run(&KernelKey::Embedding(key), &buffers, grid);
+        let out = floats(&out[buffers.len() - 3]);
+        for (row, id) in out.chunks(k).zip(ids) {
+            match matrix.values.chunks(k).nth(id as usize) {
+                Some(expected) => {
+                    let expected: Vec<f32> = expected.iter().map(|v| v * 2.0).collect();
+                    assert_close(&format.label(), row, &expected, 1e-6);
+                }
+                None => assert!(
+                    row.iter().all(|v| v.is_nan()),
+                    "{}: id {id}",
+                    format.label()
+                ),
+            }
+        }
+    }
+}
+
+#[test]
+fn embedding_shards_leave_each_others_rows_alone() {
+    let gpu = Gpu::new();
+    let format = formats()[0];
+    let matrix = Matrix::random(format, 4, 8, &mut Random::new(5));
+    let params = EmbeddingParams {
+        k: 8,
+        vocabulary: 4,
+        scales_word: 0,
+        scale: 1.0,
+        first_row: 4,
+        ids: 8,
+    };
+    let zeros = [0; 3];
+    let step = StepRows {
+        ids: &[1, 6, 9],
+        positions: &zeros,
+        slots: &zeros,
+        sequences: &zeros,
+        output_rows: &[],
+    };
+    let key = EmbeddingKey {
+        weights: format,
+        source: TokenSource::Step,
+        threads: 32,
+    };
+    let buffers = [
+        ("weights", matrix.words.clone()),
+        ("out", vec![7; 3 * 8]),
+        ("step", step_words(&step, &[])),
+        ("params", params.words()),
+    ];
+    let out = gpu
+        .run(&KernelKey::Embedding(key.clone()), &buffers, key.grid(3))
+        .swap_remove(1);
+    assert_eq!(out[..8], [7; 8]);
+    assert_eq!(floats(&out[8..16]), matrix.values[16..24]);
+    assert_eq!(out[16..], [7; 8]);
+}
+
+#[test]
+fn rms_norm_normalises_rows() {
+    let gpu = Gpu::new();
+    for (threads, k) in [(64, 576), (256, 100), (1, 8)] {
+        let mut random = Random::new(7);
+        let (x, weight) = (random.floats(3 * k), random.floats(k));
+        let params = RmsNormParams {
+            k: k as u32,
+            eps: 1e-5,
+            count_word: step::N_TOKENS,
+        };
+        let key = RmsNormKey { threads };
+        let buffers = [
+            ("x", bits(&x)),
+            ("norm_weight", bits(&weight)),
+            ("out", vec![0; 3 * k]),
+            ("step", rows_only(3)),
+            ("params", params.words()),
+        ];
+        let out = gpu
+            .run(&KernelKey::RmsNorm(key.clone()), &buffers, key.grid(3))
+            .swap_remove(2);
+        let mut expected = Vec::new();
+        for row in x.chunks(k) {
+            let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / k as f64;
+            let scale = 1.0 / (mean + 1e-5).sqrt();
+            expected.extend(
+                row.iter()
+                    .zip(&weight)
+                    .map(|(v, w)| (f64::from(*v) * scale) as f32 * w),
+            );
+        }
+        assert_close("rms_norm", &floats(&out), &expected, 1e-6);
+    }
+}
+
+#[test]
+fn elementwise_runs_every_op() {
+    let gpu = Gpu::new();
+    let ops = [
+        EltOp::Add,
+        EltOp::Sub,
+        EltOp::Mul,
+        EltOp::Div,
+        EltOp::Max,
+        EltOp::Min,
+        EltOp::Neg,
+        EltOp::Abs,
+        EltOp::Exp,
+        EltOp::Log,
+        EltOp::Tanh,
+        EltOp::Sigmoid,
+        EltOp::Silu,
+        EltOp::GeluTanh,
+        EltOp::GeluErf,
+        EltOp::Relu,
+        EltOp::Sqrt,
+        EltOp::Rsqrt,
+        EltOp::Sin,
+        EltOp::Cos,
+        EltOp::Recip,
+        EltOp::Erf,
+    ];
+    let (rows, columns) = (3, 25);
+    for op in ops {
+        for second in [
+            EltInput::Same,
+            EltInput::Column,
+            EltInput::Row,
+            EltInput::Scalar,
+        ] {
+            if op.arity() == 1 && second != EltInput::Same {
+                continue;
+            }
+            let mut program = EltProgram {
+                inputs: vec![],
+                instructions: vec![],
+                result: EltArg::Const(0),
+            };
+            let a = program.input(EltInput::Same);
+            let mut args = vec![a];
+            if op.arity() == 2 {
+                args.push(program.input(second));
+            }
+            program.result = program.apply(op, &args);
+            let positive = matches!(op, EltOp::Log | EltOp::Sqrt | EltOp::Rsqrt | EltOp::Recip);
+            let mut random = Random::new(11);
+            let x: Vec<f32> = random
+                .floats(rows * columns)
+                .into_iter()
+                .map(|v| {
+                    if positive {
+                        v.abs() * 4.0 + 0.1
+                    } else {
+                        v * 4.0
+                    }
+                })
+                .collect();
+            let y: Vec<f32> = random
+                .floats(rows * columns)
+                .into_iter()
+                .map(|v| v.abs() + 0.5)
+                .collect();
+            let params = ElementwiseParams {
+                columns: columns as u32,
+                count_word: step::N_TOKENS,
+            };
+            let key = ElementwiseKey {
+                program: program.clone(),
+                threads: 32,
+            };
+            let mut buffers = vec![];
+            if op.arity() == 2 {
+                buffers.extend([("input0", bits(&x)), ("input1", bits(&y))]);
+            } else {
+                buffers.push(("input", bits(&x)));
+            }
+            let at = buffers.len();
+            buffers.extend([
+                ("out", vec![0; rows * columns]),
+                ("step", rows_only(rows)),
+                ("params", params.words()),
+            ]);
+            let grid = key.grid((rows * columns) as u32, &DeviceLimits::default());
+            let out = floats(&gpu.run(&KernelKey::Elementwise(key.clone()), &buffers, grid)[at]);
+            let expected: Vec<f32> = (0..rows * columns)
+                .map(|i| {
+                    let other = match second {
+                        EltInput::Same => y[i],
+                        EltInput::Column => y[i % columns],
+                        EltInput::Row => y[i / columns],
+                        EltInput::Scalar => y[0],
+                    };
+                    program.evaluate(&[], &[x[i], other])
+                })
+                .collect();
+            // WGSL promises little for sin and cos.
+            let tolerance = if matches!(op, EltOp::Sin | EltOp::Cos) {
+                5e-4
+            } else {
+                2e-6
+            };
+            assert_close(
+                &KernelKey::Elementwise(key).id(),
+                &out,
+                &expected,
+                tolerance,
+            );
+        }
+    }
+}
+
+#[test]
+fn tanh_and_sigmoid_stay_finite_and_keep_nan() {
+    let gpu = Gpu::new();
+    let x = [-1e30, -100.0, 100.0, 1e30, f32::NAN];
+    for (op, expected) in [
+        (EltOp::Tanh, [-1.0, -1.0, 1.0, 1.0]),
+        (EltOp::Sigmoid, [0.0, 0.0, 1.0, 1.0]),
+        (EltOp::Silu, [0.0, 0.0, 100.0, 1e30]),
+    ] {
+        let mut program = EltProgram {
+            inputs: vec![],
+            instructions: vec![],
+            result: EltArg::Const(0),
+        };
+        let a = program.input(EltInput::Same);
+        program.result = program.apply(op, &[a]);
+        let params = ElementwiseParams {
+            columns: 5,
+            count_word: step::N_TOKENS,
+        };
+        let key = ElementwiseKey {
+            program,
+            threads: 32,
+        };
+        let buffers = [
+            ("input", bits(&x)),
+            ("out", vec![0; 5]),
+            ("step", rows_only(1)),
+            ("params", params.words()),
+        ];
+        let out = gpu
+            .run(&KernelKey::Elementwise(key), &buffers, [1, 1, 1])
+            .swap_remove(1);
+        let out = floats(&out);
+        for (found, expected) in out.iter().zip(expected) {
+            assert!(
+                (found - expected).abs() <= expected.abs() * 1e-6 + 1e-30,
+                "{op:?}: {out:?}"
+            );
+        }
+        assert!(out[4].is_nan(), "{op:?}: {out:?}");
+    }
+}
+
+#[test]
+fn argmax_takes_the_lowest_of_equals_and_refuses_poison() {
+    let gpu = Gpu::new();
+    for threads in [1, 64, 256] {
+        let columns = 300;
+        let mut random = Random::new(13);
+        let mut x = random.floats(6 * columns);
+        x[17] = 2.0;
+        x[16] = 2.0;
+        x[299] = 2.0;
+        x[columns + 299] = 2.0;
+        x[2 * columns + 120] = f32::NAN;
+        x[3 * columns + 290] = f32::INFINITY;
+        x[4 * columns..5 * columns].fill(f32::MIN);
+        x[5 * columns + 3] = f32::NEG_INFINITY;
+        let params = ArgmaxParams {
+            columns: columns as u32,
+            count_word: step::N_TOKENS,
+        };
+        let key = ArgmaxKey { threads };
+        let buffers = [
+            ("x", bits(&x)),
+            ("out", vec![9; 6]),
+            ("step", rows_only(6)),
+            ("params", params.words()),
+        ];
+        let out = gpu
+            .run(&KernelKey::Argmax(key.clone()), &buffers, key.grid(6))
+            .swap_remove(1);
+        assert_eq!(
+            out,
+            [16, 299, u32::MAX, u32::MAX, 0, u32::MAX],
+            "{threads} threads"
+        );
+    }
+}
+
+#[test]
+fn take_rows_and_copy_blocks_copy() {
+    let gpu = Gpu::new();
+    let x: Vec<u32> = (0..5 * 7).collect();
+    let zeros = [0; 5];
+    let rows = StepRows {
+        ids: &zeros,
+        positions: &zeros,
+        slots: &zeros,
+        sequences: &zeros,
+        output_rows: &[4, 0, 2],
+    };
+    let buffers = [
+        ("x", x.clone()),
+        ("out", vec![0; 3 * 7]),
+        ("step", step_words(&rows, &[])),
+        ("params", TakeRowsParams { k: 7 }.words()),
+    ];
+    let out = gpu
+        .run(
+            &KernelKey::TakeRows(TakeRowsKey { threads: 4 }),
+            &buffers,
+            [3, 1, 1],
+        )
+        .swap_remove(1);
+    assert_eq!(out, [&x[28..35], &x[..7], &x[14..21]].concat());
+
+    let buffers = [
+        ("kv", x.clone()),
+        ("pairs", vec![0, 3, 1, 4]),
+        ("params", CopyBlocksParams { block_words: 7 }.words()),
+    ];
+    let out = gpu
+        .run(
+            &KernelKey::CopyBlocks(CopyBlocksKey { threads: 4 }),
+            &buffers,
+            [2, 1, 1],
+        )
+        .swap_remove(0);
+    assert_eq!(out, [&x[..21], &x[..14]].concat());
+}
+
+/// Element of a state `[blocks, 2, kv_heads, 32, head_dim]`.
+fn state_at(slot: u32, plane: usize, head: usize, kv_heads: usize, head_dim: usize) -> usize {
+    let (block, place) = ((slot / BLOCK_LEN) as usize, (slot % BLOCK_LEN) as usize);
+    (((block * 2 + plane) * kv_heads + head) * BLOCK_LEN as usize + place) * head_dim
+}
+
+fn state_floats(words: &[u32], kv: KvElement) -> Vec<f32> {
+    match kv {
+        KvElement::F32 => floats(words),
+        KvElement::F16 => words
+            .iter()
+            .flat_map(|w| [*w as u16, (*w >> 16) as u16].map(|half| f16::from_bits(half).to_f32()))
+            .collect(),
+    }
+}
+
+fn state_words(values: &[f32], kv: KvElement) -> Vec<u32> {
+    match kv {
+        KvElement::F32 => bits(values),
+        KvElement::F16 => {
+            let half = |v: f32| u32::from(f16::from_f32(v).to_bits());
+            values
+                .chunks(2)
+                .map(|pair| half(pair[0]) | half(pair[1]) << 16)
+                .collect()
+        }
+    }
+}
+
+#[test]
+fn rope_write_turns_and_writes() {
+    let gpu = Gpu::new();
+    let (heads, kv_heads) = (3usize, 2usize);
+    for pairing in [RopePairing::Interleaved, RopePairing::Halves] {
+        for kv in [KvElement::F32, KvElement::F16] {
+            for (fused, head_dim, rotary) in [(true, 8usize, 8usize), (false, 20, 12)] {
+                let key = RopeWriteKey {
+                    head_dim: head_dim as u16,
+                    rotary_dim: rotary as u16,
+                    pairing,
+                    kv,
+                    fused,
+                    threads: 32,
+                };
+                check_rope_write(&gpu, key, heads, kv_heads);
+            }
+        }
+    }
+}
+
+fn check_rope_write(gpu: &Gpu, key: RopeWriteKey, heads: usize, kv_heads: usize) {
+    let (head_dim, rotary) = (key.head_dim as usize, key.rotary_dim as usize);
+    let (q_width, kv_width) = (heads * head_dim, kv_heads * head_dim);
+    let positions = [5, 700, 0];
+    let slots = [40, 3, 64];
+    let mut random = Random::new(17);
+    let frequencies = rope::frequencies(1e4, rotary as u32);
+    let (strides, offsets) = if key.fused {
+        (
+            [q_width + 2 * kv_width + 2; 3],
+            [2, 2 + q_width, 2 + q_width + kv_width],
+        )
+    } else {
+        ([q_width, kv_width, kv_width + 1], [0, 0, 1])
+    };
+    let sources: Vec<Vec<f32>> = (0..if key.fused { 1 } else { 3 })
+        .map(|i| random.floats(3 * strides[i]))
+        .collect();
+    let params = RopeWriteParams {
+        heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        q_stride: strides[0] as u32,
+        q_offset: offsets[0] as u32,
+        k_stride: strides[1] as u32,
+        k_offset: offsets[1] as u32,
+        v_stride: strides[2] as u32,
+        v_offset: offsets[2] as u32,
+    };
+    let zeros = [0; 3];
+    let rows = StepRows {
+        ids: &zeros,
+        positions: &positions,
+        slots: &slots,
+        sequences: &zeros,
+        output_rows: &[],
+    };
+    let state = key.kv.state_words(3, kv_heads as u32, head_dim as u32) as usize;
+    let mut buffers = vec![];
+    for (name, source) in (if key.fused {
+        &["qkv"][..]
+    } else {
+        &["q", "k", "v"]
+    })
+    .iter()
+    .zip(&sources)
+    {
+        buffers.push((*name, bits(source)));
+    }
+    let at = buffers.len();
+    buffers.extend([
+        ("rope_table", bits(&rope::table(&frequencies, 1024, 1.0))),
+        ("q_out", vec![0; 3 * q_width]),
+        ("kv", vec![0; state]),
+        ("step", step_words(&rows, &[])),
+        ("params", params.words()),
+    ]);
+    let id = KernelKey::RopeWrite(key.clone()).id();
+    let grid = key.grid(heads as u32, kv_heads as u32, 3);
+    let out = gpu.run(&KernelKey::RopeWrite(key.clone()), &buffers, grid);
+
+    let head_of = |part: usize, t: usize, head: usize| -> Vec<f32> {
+        let source = &sources[if key.fused { 0 } else { part }];
+        source[t * strides[part] + offsets[part] + head * head_dim..][..head_dim].to_vec()
+    };
+    let turn = |mut head: Vec<f32>, position: u32| {
+        for (i, frequency) in frequencies.iter().enumerate() {
+            let (a, b) = match key.pairing {
+                RopePairing::Interleaved => (2 * i, 2 * i + 1),
+                RopePairing::Halves => (i, i + rotary / 2),
+            };
+            let (sin, cos) = (f64::from(position) * frequency).sin_cos();
+            let (x, y) = (f64::from(head[a]), f64::from(head[b]));
+            head[a] = (x * cos - y * sin) as f32;
+            head[b] = (x * sin + y * cos) as f32;
+        }
+        head
+    };
+    let mut q_expected = Vec::new();
+    let mut kv_expected = vec![0.0; 3 * 2 * kv_heads * 32 * head_dim];
+    for t in 0..3 {
+        for head in 0..heads {
+            q_expected.extend(turn(head_of(0, t, head), positions[t]));
+        }
+        for head in 0..kv_heads {
+            let key_head = turn(head_of(1, t, head), positions[t]);
+            let value_head = head_of(2, t, head);
+            for (plane, values) in [key_head, value_head].into_iter().enumerate() {
+                let to = state_at(slots[t], plane, head, kv_heads, head_dim);
+                kv_expected[to..to + head_dim].copy_from_slice(&values);
+            }
+        }
+    }
+    assert_close(&id, &floats(&out[at + 1]), &q_expected, 1e-6);
+    let tolerance = if key.kv == KvElement::F16 { 6e-4 } else { 1e-6 };
+    assert_close(
+        &id,
+        &state_floats(&out[at + 2], key.kv),
+        &kv_expected,
+        tolerance,
+    );
+}
+
+#[test]
+fn attention_sees_what_it_may() {
+    let gpu = Gpu::new();
+    for kv in [KvElement::F32, KvElement::F16] {
+        for (head_dim, threads) in [(64, 64), (20, 32), (256, 64), (128, 128)] {
+            for (window, soft_cap) in [(false, false), (true, true)] {
+                check_attention(
+                    &gpu,
+                    AttentionKey {
+                        head_dim,
+                        kv,
+                        window,
+                        soft_cap,
+                        threads,
+                    },
+                );
+            }
+        }
+    }
+}
+
+fn check_attention(gpu: &Gpu, key: AttentionKey) {
+    let (heads, kv_heads, head_dim) = (4usize, 2usize, key.head_dim as usize);
+    // Two sequences of different length in one batch; the first needs several tiles of scores.
+    let sequences = [0, 1, 1, 0];
+    let positions = [599, 0, 33, 40];
+    let table = vec![(0..20).map(|b| 21 - b).collect::<Vec<u32>>(), vec![1, 0]];
+    let (cap, window, scale) = (2.5f32, 37u32, 0.3f32);
+    let mut random = Random::new(19);
+    let q = random.floats(4 * heads * head_dim);
+    let state = random.floats(22 * 2 * kv_heads * 32 * head_dim);
+    let words = state_words(&state, key.kv);
+    let state = state_floats(&words, key.kv);
+    let params = AttentionParams {
+        heads: heads as u32,
+        kv_heads: kv_heads as u32,
+        scale,
+        cap,
+        window,
+    };
+    let zeros = [0; 4];
+    let rows = StepRows {
+        ids: &zeros,
+        positions: &positions,
+        slots: &zeros,
+        sequences: &sequences,
+        output_rows: &[],
+    };
+    let buffers = [
+        ("q", bits(&q)),
+        ("kv", words),
+        ("out", vec![0; q.len()]),
+        ("step", step_words(&rows, &table)),
+        ("params", params.words()),
+    ];
+    let id = KernelKey::Attention(key.clone()).id();
+    let grid = key.grid(heads as u32, 4);
+    let out = gpu
+        .run(&KernelKey::Attention(key.clone()), &buffers, grid)
+        .swap_remove(2);
+
+    let mut expected = Vec::new();
+    for t in 0..4 {
+        for head in 0..heads {
+            let q = &q[(t * heads + head) * head_dim..][..head_dim];
+            let first = if key.window {
+                (positions[t] + 1).saturating_sub(window)
+            } else {
+                0
+            };
+            let row = |position: u32, plane| {
+                let block = table[sequences[t] as usize][(position / 32) as usize];
+                let at = state_at(
+                    block * 32 + position % 32,
+                    plane,
+                    head / 2,
+                    kv_heads,
+                    head_dim,
+                );
+                &state[at..at + head_dim]
+            };
+            let scores: Vec<f64> = (first..=positions[t])
+                .map(|position| {
+                    let dot: f64 = q
+                        .iter()
+                        .zip(row(position, 0))
+                        .map(|(q, k)| f64::from(*q) * f64::from(*k))
+                        .sum();
+                    let score = dot * f64::from(scale);
+                    if key.soft_cap {
+                        f64::from(cap) * (score / f64::from(cap)).tanh()
+                    } else {
+                        score
+                    }
+                })
+                .collect();
+            let highest = scores.iter().cloned().fold(f64::MIN, f64::max);
+            let total: f64 = scores.iter().map(|s| (s - highest).exp()).sum();
+            let mut sum = vec![0.0f64; head_dim];
+            for (position, score) in (first..).zip(&scores) {
+                let weight = (score - highest).exp() / total;
+                sum.iter_mut()
+                    .zip(row(position, 1))
+                    .for_each(|(s, v)| *s += weight * f64::from(*v));
+            }
+            expected.extend(sum.into_iter().map(|s| s as f32));
+        }
+    }
+    assert_close(&id, &floats(&out), &expected, 1e-5);
+}
