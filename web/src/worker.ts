@@ -5,7 +5,7 @@ import init, { Model } from "./ingle_wasm.js";
 import { aborted, IngleError, toPlain } from "./errors.js";
 import type { Reply, Request } from "./protocol.js";
 import { openSource, type ByteSource } from "./sources.js";
-import type { GenerateOptions, LoadProgress } from "./types.js";
+import type { LoadProgress } from "./types.js";
 
 const scope = globalThis as unknown as DedicatedWorkerGlobalScope;
 const running = new Map<number, AbortController>();
@@ -43,8 +43,7 @@ async function answer(request: Exclude<Request, { kind: "cancel" }>, signal: Abo
     case "load": {
       await init({ module_or_path: new URL("./ingle_wasm_bg.wasm", import.meta.url) });
       const source = metered(await openSource(request.source, signal), (progress) => reply({ kind: "progress", id, progress }));
-      const cancelled = () => signal.aborted;
-      model = await Model.load(source, request.options, cancelled, giveWay);
+      model = await Model.load(source, request.options, () => signal.aborted);
       reply({ kind: "loaded", id, device: model.device(), context: model.context() });
       return;
     }
@@ -123,6 +122,8 @@ function metered(source: ByteSource, report: (progress: LoadProgress) => void): 
     size: source.size,
     async read(offset, length) {
       const bytes = await source.read(offset, length);
+      // Bytes that are in memory come at once: a cancel must get in between.
+      await giveWay();
       loaded = Math.min(source.size, loaded + length);
       const now = performance.now();
       if (now - shown > 100 || loaded === source.size) {

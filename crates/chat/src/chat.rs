@@ -97,6 +97,11 @@ impl Chat {
         &self.tokenizer
     }
 
+    /// The ids of a text to be continued as it is.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>, ChatError> {
+        Ok(self.tokenizer.encode(text, EncodeOptions::PROMPT)?)
+    }
+
     /// The text that the model's template makes of a conversation.
     pub fn render(&self, messages: &[Message], now: Option<Now>) -> Result<String, ChatError> {
         let template = self.template.as_ref().ok_or(TextError::NoTemplate)?;
@@ -136,7 +141,7 @@ impl Chat {
         answer: Answer,
         cancel: CancelToken,
     ) -> Result<(), ChatError> {
-        let ids = self.tokenizer.encode(prompt, EncodeOptions::PROMPT)?;
+        let ids = self.encode(prompt)?;
         self.start(
             &ids,
             StreamDecoder::continuing(ControlTokens::Skip),
