@@ -157,8 +157,8 @@ pub(crate) fn each_lane<I: Isa>(isa: I, x: I::F, f: fn(f32) -> f32) -> I::F {
 #[inline(always)]
 fn polynomial<I: Isa, const N: usize>(isa: I, x: I::F, coefficients: [f32; N]) -> I::F {
     let mut p = isa.splat(coefficients[0]);
-    for i in 1..N {
-        p = isa.mul_add(p, x, isa.splat(coefficients[i]));
+    for &c in &coefficients[1..] {
+        p = isa.mul_add(p, x, isa.splat(c));
     }
     p
 }

@@ -230,15 +230,16 @@ impl<const T: usize> Kernel for Block<'_, T> {
                 (Weight::Dense(_), Input::Int8(_)) => unreachable!("refused by `matmul`"),
             }
         }
-        for t in 0..T {
+        let [first, second] = &sums;
+        for (t, (first, second)) in first.iter().zip(second).enumerate() {
             let row = self.row + t;
             // SAFETY: a block of columns belongs to one thread.
             let out = unsafe { y.part(row, column, len) };
             if epilogue.program.is_identity() {
-                out.copy_from_slice(&sums[0][t][..len]);
+                out.copy_from_slice(&first[..len]);
                 continue;
             }
-            let accumulators: [&Chunk; MAX_ACCUMULATORS] = [&sums[0][t], &sums[1][t]];
+            let accumulators: [&Chunk; MAX_ACCUMULATORS] = [first, second];
             let Epilogue { program, extras } = epilogue;
             isa.run(RunChunk {
                 program,

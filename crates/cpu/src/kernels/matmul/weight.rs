@@ -15,15 +15,15 @@ pub enum Weight<'a> {
 impl Weight<'_> {
     pub fn rows(&self) -> usize {
         match self {
-            Weight::Packed(w) => w.rows,
-            Weight::Dense(w) => w.rows,
+            Weight::Packed(w) => w.rows(),
+            Weight::Dense(w) => w.rows(),
         }
     }
 
     pub fn k(&self) -> usize {
         match self {
-            Weight::Packed(w) => w.k,
-            Weight::Dense(w) => w.k,
+            Weight::Packed(w) => w.k(),
+            Weight::Dense(w) => w.k(),
         }
     }
 }
@@ -89,11 +89,11 @@ impl<'a> PackedMatrix<'a> {
         self.layout.rows.into()
     }
 
-    pub(crate) fn k(&self) -> usize {
+    pub fn k(&self) -> usize {
         self.k
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 
@@ -198,11 +198,11 @@ impl<'a> DenseMatrix<'a> {
         self.element
     }
 
-    pub(crate) fn rows(&self) -> usize {
+    pub fn rows(&self) -> usize {
         self.rows
     }
 
-    pub(crate) fn k(&self) -> usize {
+    pub fn k(&self) -> usize {
         self.k
     }
 
