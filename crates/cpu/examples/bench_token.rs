@@ -2,12 +2,13 @@
 //!
 //! `cargo run --release -p ingle-cpu --example bench_token [threads] [int8|f32]`
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use ingle_cpu::kernels::matmul::{Epilogue, Input, PackedMatrix, Weight, matmul};
 use ingle_cpu::kernels::program::Prepared;
 use ingle_cpu::kernels::quantize_activations::{QuantizedRows, quantize_rows};
-use ingle_cpu::{CpuError, Level, Machine, Rows, RowsMut};
+use ingle_cpu::{Buffer, CpuError, Level, Machine, Rows, RowsMut};
 use ingle_graph::ops::EltOp;
 use ingle_graph::{Operand, Program, Step};
 use ingle_quant::{GgmlType, LayoutRequest, PackedLayout, Placement};
@@ -17,7 +18,7 @@ const PREFILL: usize = 256;
 
 struct Layer {
     layout: PackedLayout,
-    bytes: Vec<u8>,
+    bytes: Range<usize>,
     rows: usize,
     k: usize,
     gated: bool,
@@ -30,18 +31,16 @@ impl Layer {
         rows: usize,
         k: usize,
         gated: bool,
+        end: &mut usize,
     ) -> Result<Self, CpuError> {
         let request = LayoutRequest {
             rows: level.tile_rows() as u8,
             placement: Placement::Inline,
         };
         let layout = PackedLayout::for_type(ty, request).expect("a type that packs");
-        let mut state = 1u32;
-        let mut bytes = vec![0; layout.bytes(rows, k)?];
-        for b in &mut bytes {
-            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            *b = (state >> 24) as u8 & 0x3f;
-        }
+        let start = end.next_multiple_of(64);
+        *end = start + layout.bytes(rows, k)?;
+        let bytes = start..*end;
         Ok(Layer {
             layout,
             bytes,
@@ -54,6 +53,7 @@ impl Layer {
 
 struct Bench {
     machine: Machine,
+    weights: Buffer,
     int8: bool,
     plain: Prepared,
     gated: Prepared,
@@ -67,7 +67,7 @@ impl Bench {
         let machine = &self.machine;
         let weight = Weight::Packed(PackedMatrix::new(
             layer.layout,
-            &layer.bytes,
+            &self.weights.as_slice()[layer.bytes.clone()],
             layer.rows,
             layer.k,
         )?);
@@ -114,15 +114,49 @@ fn main() -> Result<(), CpuError> {
     let int8 = arguments.next().is_none_or(|m| m == "int8");
     let machine = Machine::new(threads)?;
     let level = machine.level();
-    let mut layers = Vec::new();
+    let (mut layers, mut end) = (Vec::new(), 0);
     for _ in 0..LAYERS {
-        layers.push(Layer::new(level, GgmlType::Q4_1, 960, 576, false)?);
-        layers.push(Layer::new(level, GgmlType::Q4_1, 576, 576, false)?);
-        layers.push(Layer::new(level, GgmlType::Q4_1, 3072, 576, true)?);
-        layers.push(Layer::new(level, GgmlType::Q4_1, 576, 1536, false)?);
+        layers.push(Layer::new(
+            level,
+            GgmlType::Q4_1,
+            960,
+            576,
+            false,
+            &mut end,
+        )?);
+        layers.push(Layer::new(
+            level,
+            GgmlType::Q4_1,
+            576,
+            576,
+            false,
+            &mut end,
+        )?);
+        layers.push(Layer::new(
+            level,
+            GgmlType::Q4_1,
+            3072,
+            576,
+            true,
+            &mut end,
+        )?);
+        layers.push(Layer::new(
+            level,
+            GgmlType::Q4_1,
+            576,
+            1536,
+            false,
+            &mut end,
+        )?);
     }
-    let head = Layer::new(level, GgmlType::Q8_0, 49152, 576, false)?;
-    let bytes: usize = layers.iter().chain([&head]).map(|l| l.bytes.len()).sum();
+    let head = Layer::new(level, GgmlType::Q8_0, 49152, 576, false, &mut end)?;
+    let bytes = end;
+    let mut weights = Buffer::zeroed(bytes)?;
+    let mut state = 1u32;
+    for b in weights.as_mut_slice() {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        *b = (state >> 24) as u8 & 0x3f;
+    }
 
     let swiglu = Program {
         accumulators: 2,
@@ -143,6 +177,7 @@ fn main() -> Result<(), CpuError> {
     };
     let mut bench = Bench {
         machine,
+        weights,
         int8,
         plain: Prepared::new(&Program::identity())?,
         gated: Prepared::new(&swiglu)?,
@@ -164,6 +199,16 @@ fn main() -> Result<(), CpuError> {
             bench.run(layer, PREFILL).expect("shapes fit");
         }
     });
+    let read = best(20, || {
+        let sum = bench
+            .weights
+            .as_slice()
+            .chunks_exact(8)
+            .fold(0u64, |sum, b| {
+                sum.wrapping_add(u64::from_le_bytes(b.try_into().expect("8 bytes")))
+            });
+        std::hint::black_box(sum);
+    });
     let mode = if int8 { "int8" } else { "f32" };
     println!("{} {mode} activations, {threads} thread(s)", level.name());
     let seconds = token.as_secs_f64();
@@ -178,6 +223,10 @@ fn main() -> Result<(), CpuError> {
         "head    {:6.2} ms     {:5.2} GB/s",
         seconds * 1e3,
         bytes / seconds / 1e9
+    );
+    println!(
+        "reading {:5.2} GB/s (the same bytes, added up)",
+        end as f64 / read.as_secs_f64() / 1e9
     );
     println!(
         "prefill {:6.1} tok/s",

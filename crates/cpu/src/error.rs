@@ -38,6 +38,8 @@ pub enum CpuError {
     },
     #[error("weight layout: {0}")]
     Layout(#[from] ingle_quant::QuantError),
+    #[error("there is no memory for {bytes} bytes")]
+    Memory { bytes: usize },
     #[error("thread {index} of the pool did not start: {reason}")]
     Thread { index: usize, reason: String },
 }

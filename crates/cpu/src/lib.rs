@@ -9,11 +9,13 @@ mod isa;
 pub mod kernels;
 mod machine;
 mod math;
+mod memory;
 mod pool;
 mod rows;
 
 pub use error::CpuError;
 pub use isa::Level;
 pub use machine::Machine;
+pub use memory::Buffer;
 pub use pool::Pool;
 pub use rows::{Rows, RowsMut};
