@@ -8,7 +8,7 @@ use ingle_quant::{ElementType, GgmlType, dequantize, quantize};
 
 use crate::backend::{Backend, BackendError};
 use crate::kernel::Activations;
-use crate::ops::{self, KV_BLOCK, Op, Operation};
+use crate::ops::{KV_BLOCK, Op, Runs};
 use crate::passes::{Options, Target, compile};
 use crate::plan::{PackError, Plan, SourceRows};
 use crate::{Dim, Dims, Graph, GraphError, Recipe, Symbol, Tensor, ValueId, ValueType, interpret};
@@ -36,35 +36,24 @@ pub struct Case {
     pub tolerance: f32,
 }
 
-/// All cases of all ops, and of fused combinations.
+/// All cases that every backend runs: those of all ops that backends compute, and of fused combinations.
 pub fn suite() -> Vec<Case> {
+    cases_of(|runs| runs != Runs::Interpreted)
+}
+
+/// The cases of the ops that no backend computes, because composite ops are made of them: what decomposes into them has
+/// kernels, and passes put it together again before lowering. They are run by the interpreter, through every pass and
+/// through the text form, like the others.
+pub fn interpreted_only() -> Vec<Case> {
+    cases_of(|runs| runs == Runs::Interpreted)
+}
+
+fn cases_of(wanted: impl Fn(Runs) -> bool) -> Vec<Case> {
     let mut suite = Suite {
         cases: vec![],
         seed: 1,
     };
-    macro_rules! all {
-        ($($op:ty),* $(,)?) => { $(<$op>::cases(&mut suite);)* };
-    }
-    all!(
-        ops::Argmax,
-        ops::Attention,
-        ops::Binary,
-        ops::Constant,
-        ops::Embedding,
-        ops::Fused,
-        ops::Matmul,
-        ops::QuantizeActivations,
-        ops::Reduce,
-        ops::RmsNorm,
-        ops::Rope,
-        ops::Slice,
-        ops::Softcap,
-        ops::Softmax,
-        ops::StateWrite,
-        ops::Swiglu,
-        ops::TakeRows,
-        ops::Unary,
-    );
+    Op::cases(&mut suite, wanted);
     suite.cases
 }
 

@@ -70,9 +70,14 @@ impl Tensor {
         }
     }
 
+    /// The size of the last dimension, at least 1: what rows are cut by.
+    pub fn row_len(&self) -> usize {
+        self.shape.last().copied().unwrap_or(1).max(1)
+    }
+
     /// Rows when the last dimension is taken as the row's length.
     pub fn rows(&self) -> usize {
-        self.len() / self.shape.last().copied().unwrap_or(1).max(1)
+        self.len() / self.row_len()
     }
 
     /// The bytes in the machine's (little-endian) order.

@@ -5,6 +5,8 @@ use std::fmt;
 use ingle_quant::{ElementType, Storage};
 use serde::{Deserialize, Serialize};
 
+use crate::ops::KV_BLOCK;
+
 /// A dimension that is known only when a step runs. The host knows all of them before it launches anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -19,15 +21,18 @@ pub enum Symbol {
     Table,
     /// Blocks of the KV pool.
     Pool,
+    /// Positions that one sequence's table reaches: `table · KV_BLOCK`. Derived, never given.
+    Context,
 }
 
 impl Symbol {
-    pub const ALL: [Symbol; 5] = [
+    pub const ALL: [Symbol; 6] = [
         Symbol::Tokens,
         Symbol::Outputs,
         Symbol::Batch,
         Symbol::Table,
         Symbol::Pool,
+        Symbol::Context,
     ];
 
     pub const fn name(self) -> &'static str {
@@ -37,6 +42,7 @@ impl Symbol {
             Symbol::Batch => "batch",
             Symbol::Table => "table",
             Symbol::Pool => "pool",
+            Symbol::Context => "context",
         }
     }
 
@@ -94,15 +100,36 @@ impl fmt::Display for Dim {
 
 /// The values of all symbols in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Dims([usize; Symbol::ALL.len()]);
+pub struct Dims {
+    tokens: usize,
+    outputs: usize,
+    batch: usize,
+    table: usize,
+    pool: usize,
+}
 
 impl Dims {
     pub fn get(&self, symbol: Symbol) -> usize {
-        self.0[symbol as usize]
+        match symbol {
+            Symbol::Tokens => self.tokens,
+            Symbol::Outputs => self.outputs,
+            Symbol::Batch => self.batch,
+            Symbol::Table => self.table,
+            Symbol::Pool => self.pool,
+            Symbol::Context => self.table.saturating_mul(KV_BLOCK),
+        }
     }
 
+    /// Sets a symbol; a context is given as the blocks that it takes.
     pub fn set(&mut self, symbol: Symbol, value: usize) {
-        self.0[symbol as usize] = value;
+        match symbol {
+            Symbol::Tokens => self.tokens = value,
+            Symbol::Outputs => self.outputs = value,
+            Symbol::Batch => self.batch = value,
+            Symbol::Table => self.table = value,
+            Symbol::Pool => self.pool = value,
+            Symbol::Context => self.table = value.div_ceil(KV_BLOCK),
+        }
     }
 
     pub fn with(mut self, symbol: Symbol, value: usize) -> Self {

@@ -1,61 +1,11 @@
 //! Every case of the suite: its text parses back, every pass keeps its meaning, and it lowers.
 
-use ingle_graph::kernel::{KernelSpec, MatmulSpec, WeightLayout};
-use ingle_graph::passes::{Choice, Options, RowRange, Target, optimise, pass_names};
-use ingle_graph::suite::suite;
-use ingle_graph::{Data, Graph, parse, verify};
-use ingle_quant::{ElementType, LayoutRequest, PackedLayout, Placement, Storage};
+mod support;
 
-/// A target that takes everything.
-struct AnyTarget;
-
-impl Target for AnyTarget {
-    fn name(&self) -> String {
-        "any".into()
-    }
-
-    fn layout(&self, storage: Storage, _rows: usize, _k: usize) -> Result<WeightLayout, String> {
-        match storage {
-            Storage::Element(_) => Ok(WeightLayout::Dense(ElementType::F32)),
-            Storage::Quant(scheme) => {
-                let request = LayoutRequest {
-                    rows: 8,
-                    placement: Placement::Inline,
-                };
-                PackedLayout::for_scheme(&scheme, request)
-                    .map(WeightLayout::Packed)
-                    .ok_or_else(|| "no layout".into())
-            }
-        }
-    }
-
-    fn weight_bytes(&self, layout: WeightLayout, rows: usize, k: usize) -> Option<u64> {
-        match layout {
-            WeightLayout::Dense(e) => rows
-                .checked_mul(k)?
-                .checked_mul(e.bytes())
-                .map(|b| b as u64),
-            WeightLayout::Packed(p) => p.bytes(rows, k).ok().map(|b| b as u64),
-        }
-    }
-
-    fn fuses_norm(&self, _spec: &MatmulSpec, rows: RowRange) -> bool {
-        rows.high == 1
-    }
-
-    fn max_extras(&self) -> usize {
-        2
-    }
-
-    fn select(&self, _spec: &KernelSpec, _rows: RowRange) -> Result<Choice, String> {
-        Ok(Choice {
-            candidate: "any".into(),
-            why: "the only one".into(),
-            text: None,
-            workspace: None,
-        })
-    }
-}
+use ingle_graph::passes::{Options, decompose_all, optimise, stages};
+use ingle_graph::suite::{interpreted_only, suite};
+use ingle_graph::{Graph, parse, verify};
+use support::{AnyTarget, differs};
 
 fn round_trips(graph: &Graph) {
     let text = graph.to_string();
@@ -66,8 +16,12 @@ fn round_trips(graph: &Graph) {
 
 #[test]
 fn the_text_of_every_case_parses_back() {
+    for case in interpreted_only() {
+        round_trips(&case.graph);
+    }
     for case in suite() {
         round_trips(&case.graph);
+        round_trips(&decompose_all(&case.graph).unwrap());
         let fused = optimise(
             &case.graph,
             &Options::plain(case.activations),
@@ -81,27 +35,18 @@ fn the_text_of_every_case_parses_back() {
 
 #[test]
 fn every_pass_keeps_the_meaning_of_every_case() {
-    for case in suite() {
-        let expected = case.expected().unwrap();
-        for pass in pass_names().skip_while(|p| *p == "fold") {
-            let graph = optimise(
-                &case.graph,
-                &Options::plain(case.activations),
-                &AnyTarget,
-                Some(pass),
-            )
-            .unwrap();
-            for (want, got) in expected.iter().zip(case.expected_of(&graph).unwrap()) {
-                match (&want.data, &got.data) {
-                    (Data::F32(a), Data::F32(b)) => {
-                        let same = a
-                            .iter()
-                            .zip(b)
-                            .all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()));
-                        assert!(same, "{} after {pass}", case.name);
-                    }
-                    (a, b) => assert_eq!(a, b, "{} after {pass}", case.name),
-                }
+    for case in suite().into_iter().chain(interpreted_only()) {
+        let plain = case.expected_of(&case.graph).unwrap();
+        let quantised = case.expected().unwrap();
+        let options = Options::plain(case.activations);
+        let mut expected = &plain;
+        for stage in stages(&case.graph, &options, &AnyTarget).unwrap() {
+            if stage.pass == "quantize" {
+                expected = &quantised;
+            }
+            let found = case.expected_of(&stage.graph).unwrap();
+            if let Some(difference) = differs(expected, &found, 0.0) {
+                panic!("{} after {}: {difference}", case.name, stage.pass);
             }
         }
     }

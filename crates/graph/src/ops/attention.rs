@@ -8,10 +8,16 @@
 use ingle_quant::ElementType;
 use serde::{Deserialize, Serialize};
 
+use super::elementwise::{constant_of, with_constant};
+use super::head_scores::grouped;
+use super::state_read::context;
 use super::state_write::pool;
-use super::{KV_BLOCK, Operation, arity, indices, matrix, wrong};
+use super::{
+    CausalMask, EltOp, HeadMix, HeadScores, KV_BLOCK, Op, Operation, Part, Pattern, Softcap,
+    Softmax, StateRead, arity, attribute, indices, matrix, wrong,
+};
 use crate::suite::Suite;
-use crate::{GraphError, Symbol, Tensor, ValueType, shape};
+use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,36 +36,31 @@ impl Operation for Attention {
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
         let [q, kv, pos, seq, table] = arity(Self::NAME, inputs)?;
         let (kv_heads, head_dim) = pool(Self::NAME, 1, kv)?;
-        if self.heads == 0 || !self.heads.is_multiple_of(kv_heads) {
-            return Err(GraphError::Attribute {
-                op: Self::NAME.into(),
-                name: "heads".into(),
-                expected: format!("a multiple of the {kv_heads} key heads"),
-                found: self.heads.to_string(),
-            });
-        }
+        grouped(Self::NAME, self.heads, kv_heads)?;
         if self.window == Some(0)
             || !self.scale.is_finite()
             || self.softcap.is_some_and(|c| !(c.is_finite() && c > 0.0))
         {
-            return Err(GraphError::Attribute {
-                op: Self::NAME.into(),
-                name: "scale, softcap, window".into(),
-                expected: "finite, positive".into(),
-                found: format!("{}, {:?}, {:?}", self.scale, self.softcap, self.window),
-            });
-        }
-        if matrix(Self::NAME, 0, q)? != self.heads * head_dim {
-            return Err(wrong(
+            let found = format!("{}, {:?}, {:?}", self.scale, self.softcap, self.window);
+            return Err(attribute(
                 Self::NAME,
-                0,
-                format!("f32[rows, {}]", self.heads * head_dim),
-                q,
+                "scale, softcap, window",
+                "finite, positive",
+                found,
             ));
         }
-        indices(Self::NAME, 2, pos, 1)?;
-        indices(Self::NAME, 3, seq, 1)?;
-        indices(Self::NAME, 4, table, 2)?;
+        if self.heads.checked_mul(head_dim) != Some(matrix(Self::NAME, 0, q)?) {
+            let expected = format!("f32[rows, {} heads of {head_dim}]", self.heads);
+            return Err(wrong(Self::NAME, 0, expected, q));
+        }
+        for (i, per_row) in [(2, pos), (3, seq)] {
+            indices(Self::NAME, i, per_row, 1)?;
+            if per_row.shape[0] != q.shape[0] {
+                let expected = format!("one for each row of {q}");
+                return Err(wrong(Self::NAME, i, expected, per_row));
+            }
+        }
+        context(Self::NAME, 4, table)?;
         Ok(vec![q.clone()])
     }
 
@@ -105,6 +106,50 @@ impl Operation for Attention {
             }
         }
         vec![Tensor::f32(&q.shape, out)]
+    }
+
+    fn decompose(
+        &self,
+        g: &mut Graph,
+        inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let [q, kv, pos, seq, table] = inputs[..] else {
+            let types: Vec<&ValueType> = inputs.iter().map(|v| g.ty(*v)).collect();
+            return arity::<5>(Self::NAME, &types).map(|_| None);
+        };
+        let read = |part| StateRead { part };
+        let keys = g.push(read(Part::Keys), &[kv, seq, table])?;
+        let scores = g.push(HeadScores { heads: self.heads }, &[q, keys])?;
+        let mut scores = with_constant(g, EltOp::Mul, scores, self.scale)?;
+        if let Some(cap) = self.softcap {
+            scores = g.push(Softcap { cap }, &[scores])?;
+        }
+        let window = self.window;
+        let seen = g.push(CausalMask { window }, &[scores, pos])?;
+        let weights = g.push(Softmax {}, &[seen])?;
+        let values = g.push(read(Part::Values), &[kv, seq, table])?;
+        Ok(Some(vec![g.push(HeadMix {}, &[weights, values])?]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        let with = |softcap| Pattern {
+            example: Attention {
+                heads: 1,
+                scale: 1.0,
+                softcap,
+                window: None,
+            }
+            .into(),
+            inputs: vec![
+                ValueType::f32(shape![2, 2]),
+                ValueType::state(ElementType::F32, shape![1, 2, 1, KV_BLOCK, 2]),
+                ValueType::i32(shape![2]),
+                ValueType::i32(shape![2]),
+                ValueType::i32(shape![1, 1]),
+            ],
+            read: read_attention,
+        };
+        vec![with(None), with(Some(1.0))]
     }
 
     fn cases(suite: &mut Suite) {
@@ -154,6 +199,24 @@ impl Attention {
             f64::from(cap) * (score / f64::from(cap)).tanh()
         })
     }
+}
+
+fn read_attention(ops: &[&Op]) -> Option<Op> {
+    let mut attention = Attention {
+        heads: 0,
+        scale: constant_of(ops)?,
+        softcap: None,
+        window: None,
+    };
+    for op in ops {
+        match op {
+            Op::HeadScores(scores) => attention.heads = scores.heads,
+            Op::Softcap(softcap) => attention.softcap = Some(softcap.cap),
+            Op::CausalMask(mask) => attention.window = mask.window,
+            _ => {}
+        }
+    }
+    Some(attention.into())
 }
 
 /// Two sequences of 40 and 5 positions whose blocks lie apart, all rows in one step.

@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, arity, wrong};
+use super::{Constant, Op, Operation, Pattern, arity, attribute, float, wrong};
 use crate::suite::Suite;
-use crate::{Dim, GraphError, Shape, Symbol, Tensor, ValueType, shape};
+use crate::{Dim, Graph, GraphError, Shape, Symbol, Tensor, ValueId, ValueType, shape};
 
 macro_rules! elementwise {
     ($($variant:ident $name:literal $arity:literal $formula:expr;)*) => {
@@ -121,6 +121,51 @@ impl Operation for Unary {
         vec![Tensor::f32(&inputs[0].shape, data)]
     }
 
+    /// The activation functions in terms of the others, as other frameworks write them out.
+    fn decompose(
+        &self,
+        g: &mut Graph,
+        inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let x = inputs[0];
+        let y = match self.kind {
+            EltOp::Silu => {
+                let gate = g.push(unary(EltOp::Sigmoid), &[x])?;
+                g.push(binary(EltOp::Mul), &[x, gate])?
+            }
+            EltOp::Gelu => {
+                let scaled = with_constant(g, EltOp::Div, x, std::f32::consts::SQRT_2)?;
+                let bent = g.push(unary(EltOp::Erf), &[scaled])?;
+                half_of_one_plus(g, x, bent)?
+            }
+            EltOp::GeluTanh => {
+                let square = g.push(binary(EltOp::Mul), &[x, x])?;
+                let cube = g.push(binary(EltOp::Mul), &[square, x])?;
+                let term = with_constant(g, EltOp::Mul, cube, 0.044715)?;
+                let sum = g.push(binary(EltOp::Add), &[x, term])?;
+                let factor = (2.0 / std::f64::consts::PI).sqrt() as f32;
+                let scaled = with_constant(g, EltOp::Mul, sum, factor)?;
+                let bent = g.push(unary(EltOp::Tanh), &[scaled])?;
+                half_of_one_plus(g, x, bent)?
+            }
+            _ => return Ok(None),
+        };
+        Ok(Some(vec![y]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        let pattern = |kind, read| Pattern {
+            example: unary(kind).into(),
+            inputs: vec![ValueType::f32(shape![2, 2])],
+            read,
+        };
+        vec![
+            pattern(EltOp::Silu, |_| Some(unary(EltOp::Silu).into())),
+            pattern(EltOp::Gelu, |_| Some(unary(EltOp::Gelu).into())),
+            pattern(EltOp::GeluTanh, |_| Some(unary(EltOp::GeluTanh).into())),
+        ]
+    }
+
     fn cases(suite: &mut Suite) {
         for &kind in EltOp::ALL.iter().filter(|k| k.arity() == 1) {
             let mut c = suite.case(format!("{} alone", kind.name())).tokens(3);
@@ -201,24 +246,50 @@ impl Operation for Binary {
     }
 }
 
+fn unary(kind: EltOp) -> Unary {
+    Unary { kind }
+}
+
+fn binary(kind: EltOp) -> Binary {
+    Binary { kind }
+}
+
+/// `x kind value`.
+pub(super) fn with_constant(
+    g: &mut Graph,
+    kind: EltOp,
+    x: ValueId,
+    value: f32,
+) -> Result<ValueId, GraphError> {
+    let constant = g.push(Constant { value }, &[])?;
+    g.push(binary(kind), &[x, constant])
+}
+
+/// The value of the first constant among the nodes of a decomposition.
+pub(super) fn constant_of(ops: &[&Op]) -> Option<f32> {
+    ops.iter().find_map(|op| match op {
+        Op::Constant(c) => Some(c.value),
+        _ => None,
+    })
+}
+
+/// `x · (0.5 · (1 + bent))`: no constant meets `x` itself, since folding would move it into a leaf.
+fn half_of_one_plus(g: &mut Graph, x: ValueId, bent: ValueId) -> Result<ValueId, GraphError> {
+    let shifted = with_constant(g, EltOp::Add, bent, 1.0)?;
+    let half = with_constant(g, EltOp::Mul, shifted, 0.5)?;
+    g.push(binary(EltOp::Mul), &[x, half])
+}
+
 fn check_kind(kind: EltOp, arity: usize) -> Result<(), GraphError> {
     if kind.arity() == arity {
         return Ok(());
     }
-    Err(GraphError::Attribute {
-        op: if arity == 1 { "unary" } else { "binary" }.into(),
-        name: "kind".into(),
-        expected: format!("a function of {arity}"),
-        found: kind.name().into(),
-    })
-}
-
-fn float(op: &'static str, input: usize, ty: &ValueType) -> Result<(), GraphError> {
-    if ty.element() == Some(ingle_quant::ElementType::F32) && !ty.state {
-        Ok(())
-    } else {
-        Err(wrong(op, input, "f32", ty))
-    }
+    Err(attribute(
+        if arity == 1 { "unary" } else { "binary" },
+        "kind",
+        format!("a function of {arity}"),
+        kind.name(),
+    ))
 }
 
 fn broadcast(a: &Shape, b: &Shape) -> Option<Shape> {

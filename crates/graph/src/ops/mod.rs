@@ -1,56 +1,79 @@
 //! The ops: one file, one row, one name each.
 //!
-//! An op's file holds its formula, its attributes, shape inference and the slow obvious reference; a composite op also
-//! says how it decomposes into primitive ones. The row below gives it a place in [`Op`] and in the text form.
+//! An op's file holds its formula, its attributes, shape inference, the slow obvious reference and its test cases; a
+//! composite op also says how it decomposes into more primitive ones, and that is how it is recognised among them. The
+//! row in `ops!` gives it a place in [`Op`], in the text form, in the suite and in the passes: see
+//! `docs/adding-an-op.md`.
 
 mod argmax;
 mod attention;
+mod causal_mask;
 mod constant;
 mod elementwise;
 mod embedding;
 mod fused;
+mod head_mix;
+mod head_scores;
 mod matmul;
 mod quantize_activations;
 mod reduce;
 mod rms_norm;
 mod rope;
+mod rotary_angles;
+mod rotate;
 mod slice;
 mod softcap;
 mod softmax;
+mod state_read;
 mod state_write;
 mod swiglu;
 mod take_rows;
 
-pub use argmax::Argmax;
-pub use attention::Attention;
-pub use constant::Constant;
-pub use elementwise::{Binary, EltOp, Unary};
-pub use embedding::Embedding;
-pub use fused::Fused;
-pub use matmul::Matmul;
-pub use quantize_activations::QuantizeActivations;
-pub use reduce::{Reduce, Reduction};
-pub use rms_norm::RmsNorm;
-pub use rope::{Pairing, Rope};
-pub use slice::Slice;
-pub use softcap::Softcap;
-pub use softmax::Softmax;
-pub use state_write::StateWrite;
-pub use swiglu::Swiglu;
-pub use take_rows::TakeRows;
+pub use elementwise::EltOp;
+pub use reduce::Reduction;
+pub use rope::Pairing;
+pub use state_read::Part;
 
 use ingle_quant::{ElementType, Storage};
 use serde::{Deserialize, Serialize};
 
+use crate::suite::Suite;
 use crate::{Graph, GraphError, Tensor, ValueId, ValueType};
 
 /// Positions per block of the KV pool.
 pub const KV_BLOCK: usize = 32;
 
+/// How a backend comes to compute an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// Lowering has a kernel, or a step of an element-wise program, for it.
+    Kernel,
+    /// It is decomposed before fusion, so that backends need to know nothing of it.
+    Decomposed,
+    /// No backend computes it: others decompose into it, and are recognised from it. Lowering refuses what is left.
+    Interpreted,
+}
+
+/// One shape that the decomposition of a composite op takes, for the pass `recognise`.
+///
+/// The example decomposed is the pattern; where nodes of a graph are the same ops in the same arrangement, `read` gives
+/// the op from them. Nothing has to be checked there: the pass decomposes that op too, and it must give those nodes.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    pub example: Op,
+    /// Types of the example's inputs; only their ranks and what the arrangement depends on count.
+    pub inputs: Vec<ValueType>,
+    /// Reads the op's attributes off the nodes, which come in the order of the decomposition.
+    pub read: fn(&[&Op]) -> Option<Op>,
+}
+
 /// What an op's file provides.
 pub trait Operation: Sized + Into<Op> {
     /// The op's name in text, kernels, suites and traces.
     const NAME: &'static str;
+
+    /// How a backend comes to compute it.
+    const RUNS: Runs = Runs::Kernel;
 
     /// Checks the inputs and gives the outputs' types.
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError>;
@@ -67,12 +90,19 @@ pub trait Operation: Sized + Into<Op> {
         Ok(None)
     }
 
+    /// The shapes of its decomposition, if it is to be recognised.
+    fn patterns() -> Vec<Pattern> {
+        vec![]
+    }
+
     /// Adds the op's cases to the suite that every backend runs.
-    fn cases(suite: &mut crate::suite::Suite);
+    fn cases(suite: &mut Suite);
 }
 
 macro_rules! ops {
-    ($($variant:ident),* $(,)?) => {
+    ($($file:ident: $variant:ident;)*) => {
+        $(pub use $file::$variant;)*
+
         /// An operation with its attributes.
         #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
         #[serde(rename_all = "snake_case")]
@@ -99,14 +129,22 @@ macro_rules! ops {
                 }
             }
 
+            /// How a backend comes to compute it.
+            pub fn runs(&self) -> Runs {
+                match self { $(Op::$variant(_) => $variant::RUNS,)* }
+            }
+
+            /// See [`Operation::infer`].
             pub fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
                 match self { $(Op::$variant(op) => op.infer(inputs),)* }
             }
 
+            /// See [`Operation::reference`].
             pub fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
                 match self { $(Op::$variant(op) => op.reference(inputs),)* }
             }
 
+            /// See [`Operation::decompose`].
             pub fn decompose(
                 &self,
                 graph: &mut Graph,
@@ -114,29 +152,47 @@ macro_rules! ops {
             ) -> Result<Option<Vec<ValueId>>, GraphError> {
                 match self { $(Op::$variant(op) => op.decompose(graph, inputs),)* }
             }
+
+            /// The patterns of all ops.
+            pub(crate) fn patterns() -> Vec<Pattern> {
+                let mut all = vec![];
+                $(all.extend($variant::patterns());)*
+                all
+            }
+
+            /// Adds the cases of all ops that `wanted` admits.
+            pub(crate) fn cases(suite: &mut Suite, wanted: impl Fn(Runs) -> bool) {
+                $(if wanted($variant::RUNS) { $variant::cases(suite) })*
+            }
         }
     };
 }
 
 ops! {
-    Argmax,
-    Attention,
-    Binary,
-    Constant,
-    Embedding,
-    Fused,
-    Matmul,
-    QuantizeActivations,
-    Reduce,
-    RmsNorm,
-    Rope,
-    Slice,
-    Softcap,
-    Softmax,
-    StateWrite,
-    Swiglu,
-    TakeRows,
-    Unary,
+    argmax: Argmax;
+    attention: Attention;
+    elementwise: Binary;
+    causal_mask: CausalMask;
+    constant: Constant;
+    embedding: Embedding;
+    fused: Fused;
+    head_mix: HeadMix;
+    head_scores: HeadScores;
+    matmul: Matmul;
+    quantize_activations: QuantizeActivations;
+    reduce: Reduce;
+    rms_norm: RmsNorm;
+    rope: Rope;
+    rotary_angles: RotaryAngles;
+    rotate: Rotate;
+    slice: Slice;
+    softcap: Softcap;
+    softmax: Softmax;
+    state_read: StateRead;
+    state_write: StateWrite;
+    swiglu: Swiglu;
+    take_rows: TakeRows;
+    elementwise: Unary;
 }
 
 /// Checks that there are exactly `N` inputs.
@@ -174,6 +230,30 @@ pub(crate) fn matrix(op: &'static str, input: usize, ty: &ValueType) -> Result<u
             .filter(|&n| n > 0)
             .ok_or_else(|| wrong(op, input, "f32[rows, constant width > 0]", ty)),
         _ => Err(wrong(op, input, "f32[rows, width]", ty)),
+    }
+}
+
+/// Checks that an input is `f32` of any shape, and no state.
+pub(crate) fn float(op: &'static str, input: usize, ty: &ValueType) -> Result<(), GraphError> {
+    if ty.element() == Some(ElementType::F32) && !ty.state {
+        Ok(())
+    } else {
+        Err(wrong(op, input, "f32", ty))
+    }
+}
+
+/// An error about an attribute.
+pub(crate) fn attribute(
+    op: &'static str,
+    name: &str,
+    expected: impl Into<String>,
+    found: impl ToString,
+) -> GraphError {
+    GraphError::Attribute {
+        op: op.into(),
+        name: name.into(),
+        expected: expected.into(),
+        found: found.to_string(),
     }
 }
 

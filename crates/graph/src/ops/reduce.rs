@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, arity, wrong};
+use super::{Operation, arity, float, wrong};
 use crate::suite::Suite;
 use crate::{Dim, GraphError, Symbol, Tensor, ValueType, shape};
 
@@ -26,16 +26,9 @@ impl Operation for Reduce {
 
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
         let [x] = arity(Self::NAME, inputs)?;
-        if x.element() != Some(ingle_quant::ElementType::F32)
-            || x.state
-            || x.last().is_none_or(|n| n == 0)
-        {
-            return Err(wrong(
-                Self::NAME,
-                0,
-                "f32 with a constant last dimension > 0",
-                x,
-            ));
+        float(Self::NAME, 0, x)?;
+        if x.shape.is_empty() || x.last() == Some(0) {
+            return Err(wrong(Self::NAME, 0, "f32 of rank ≥ 1, rows not empty", x));
         }
         let mut shape = x.shape.clone();
         if let Some(last) = shape.last_mut() {
@@ -46,7 +39,7 @@ impl Operation for Reduce {
 
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let x = inputs[0];
-        let width = x.shape[x.shape.len() - 1];
+        let width = x.row_len();
         let data = x.as_f32().chunks_exact(width).map(|row| match self.kind {
             Reduction::Sum => row.iter().map(|&v| f64::from(v)).sum::<f64>() as f32,
             Reduction::Mean => {

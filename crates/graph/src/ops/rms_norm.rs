@@ -2,7 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Binary, Constant, EltOp, Operation, Reduce, Reduction, Unary, arity, matrix, vector};
+use super::elementwise::constant_of;
+use super::{
+    Binary, Constant, EltOp, Operation, Pattern, Reduce, Reduction, Unary, arity, attribute,
+    matrix, vector,
+};
 use crate::suite::Suite;
 use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
@@ -20,12 +24,12 @@ impl Operation for RmsNorm {
         let k = matrix(Self::NAME, 0, x)?;
         vector(Self::NAME, 1, weight, k)?;
         if !(self.eps.is_finite() && self.eps >= 0.0) {
-            return Err(GraphError::Attribute {
-                op: Self::NAME.into(),
-                name: "eps".into(),
-                expected: "a finite number ≥ 0".into(),
-                found: self.eps.to_string(),
-            });
+            return Err(attribute(
+                Self::NAME,
+                "eps",
+                "a finite number ≥ 0",
+                self.eps,
+            ));
         }
         Ok(vec![x.clone()])
     }
@@ -65,6 +69,14 @@ impl Operation for RmsNorm {
         Ok(Some(vec![
             g.push(Binary { kind: EltOp::Mul }, &[normed, weight])?,
         ]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        vec![Pattern {
+            example: RmsNorm { eps: 1.0 }.into(),
+            inputs: vec![ValueType::f32(shape![2, 2]), ValueType::f32(shape![2])],
+            read: |ops| constant_of(ops).map(|eps| RmsNorm { eps }.into()),
+        }]
     }
 
     fn cases(suite: &mut Suite) {

@@ -7,9 +7,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Operation, indices, matrix, vector, wrong};
+use super::{
+    Binary, EltOp, Op, Operation, Pattern, RotaryAngles, Rotate, Unary, attribute, indices, matrix,
+    vector, wrong,
+};
 use crate::suite::Suite;
-use crate::{GraphError, Symbol, Tensor, ValueType, shape};
+use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
 /// Which two elements turn together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -44,10 +47,35 @@ impl Rope {
 
     /// The two elements of pair `i` within a head.
     pub fn pair(&self, i: usize) -> (usize, usize) {
-        match self.pairing {
-            Pairing::Interleaved => (2 * i, 2 * i + 1),
-            Pairing::Halves => (i, i + self.rotary_dim / 2),
+        pair_of(self.pairing, self.rotary_dim, i)
+    }
+
+    /// Checks the attributes, for `op`.
+    pub(super) fn check(&self, op: &'static str) -> Result<(), GraphError> {
+        let even = self.rotary_dim.is_multiple_of(2);
+        if self.rotary_dim == 0 || !even || self.rotary_dim > self.head_dim {
+            return Err(attribute(
+                op,
+                "rotary_dim",
+                "even, at most head_dim",
+                self.rotary_dim,
+            ));
         }
+        if !(self.base.is_finite() && self.base > 0.0 && self.scale.is_finite()) {
+            let found = format!("{}, {}", self.base, self.scale);
+            return Err(attribute(op, "base, scale", "finite", found));
+        }
+        Ok(())
+    }
+
+    /// Checks that the factors, if there are any, are one for each pair.
+    pub(super) fn check_factors(
+        &self,
+        op: &'static str,
+        input: usize,
+        factors: Option<&ValueType>,
+    ) -> Result<(), GraphError> {
+        factors.map_or(Ok(()), |f| vector(op, input, f, self.rotary_dim / 2))
     }
 }
 
@@ -58,58 +86,19 @@ impl Operation for Rope {
         let (x, pos, factors) = match inputs {
             [x, pos] => (*x, *pos, None),
             [x, pos, factors] => (*x, *pos, Some(*factors)),
-            _ => {
-                return Err(GraphError::Arity {
-                    op: Self::NAME,
-                    expected: "2 or 3".into(),
-                    found: inputs.len(),
-                });
-            }
+            _ => return Err(arity_of(Self::NAME, "2 or 3", inputs)),
         };
-        let attribute = |name: &str, expected: &str, found: String| GraphError::Attribute {
-            op: Self::NAME.into(),
-            name: name.into(),
-            expected: expected.into(),
-            found,
-        };
-        if self.rotary_dim == 0
-            || !self.rotary_dim.is_multiple_of(2)
-            || self.rotary_dim > self.head_dim
-        {
-            return Err(attribute(
-                "rotary_dim",
-                "even, at most head_dim",
-                self.rotary_dim.to_string(),
-            ));
-        }
-        if !(self.base.is_finite() && self.base > 0.0 && self.scale.is_finite()) {
-            return Err(attribute(
-                "base, scale",
-                "finite",
-                format!("{}, {}", self.base, self.scale),
-            ));
-        }
-        let width = matrix(Self::NAME, 0, x)?;
-        if !width.is_multiple_of(self.head_dim) {
-            return Err(wrong(
-                Self::NAME,
-                0,
-                format!("rows of heads of {}", self.head_dim),
-                x,
-            ));
+        self.check(Self::NAME)?;
+        if !matrix(Self::NAME, 0, x)?.is_multiple_of(self.head_dim) {
+            let expected = format!("rows of heads of {}", self.head_dim);
+            return Err(wrong(Self::NAME, 0, expected, x));
         }
         indices(Self::NAME, 1, pos, 1)?;
         if pos.shape[0] != x.shape[0] {
-            return Err(wrong(
-                Self::NAME,
-                1,
-                format!("one position for each row of {x}"),
-                pos,
-            ));
+            let expected = format!("one position for each row of {x}");
+            return Err(wrong(Self::NAME, 1, expected, pos));
         }
-        if let Some(factors) = factors {
-            vector(Self::NAME, 2, factors, self.rotary_dim / 2)?;
-        }
+        self.check_factors(Self::NAME, 2, factors)?;
         Ok(vec![x.clone()])
     }
 
@@ -129,6 +118,58 @@ impl Operation for Rope {
             }
         }
         vec![Tensor::f32(&x.shape, data)]
+    }
+
+    fn decompose(
+        &self,
+        g: &mut Graph,
+        inputs: &[ValueId],
+    ) -> Result<Option<Vec<ValueId>>, GraphError> {
+        let x = inputs[0];
+        let heads = g.ty(x).last().unwrap_or_default() / self.head_dim.max(1);
+        let angles = RotaryAngles {
+            heads,
+            rope: self.clone(),
+        };
+        let rotate = Rotate {
+            head_dim: self.head_dim,
+            rotary_dim: self.rotary_dim,
+            pairing: self.pairing,
+        };
+        let angles = g.push(angles, &inputs[1..])?;
+        let cos = g.push(Unary { kind: EltOp::Cos }, &[angles])?;
+        let sin = g.push(Unary { kind: EltOp::Sin }, &[angles])?;
+        let turned = g.push(rotate, &[x])?;
+        let along = g.push(Binary { kind: EltOp::Mul }, &[x, cos])?;
+        let across = g.push(Binary { kind: EltOp::Mul }, &[turned, sin])?;
+        Ok(Some(vec![
+            g.push(Binary { kind: EltOp::Add }, &[along, across])?,
+        ]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        let rope = Rope {
+            head_dim: 2,
+            rotary_dim: 2,
+            base: 1.0,
+            scale: 1.0,
+            pairing: Pairing::Halves,
+        };
+        let with = |factors: &[ValueType]| Pattern {
+            example: rope.clone().into(),
+            inputs: [
+                &[ValueType::f32(shape![2, 2]), ValueType::i32(shape![2])],
+                factors,
+            ]
+            .concat(),
+            read: |ops| {
+                ops.iter().find_map(|op| match op {
+                    Op::RotaryAngles(angles) => Some(angles.rope.clone().into()),
+                    _ => None,
+                })
+            },
+        };
+        vec![with(&[]), with(&[ValueType::f32(shape![1])])]
     }
 
     fn cases(suite: &mut Suite) {
@@ -153,5 +194,22 @@ impl Operation for Rope {
                 c.build(&[y]);
             }
         }
+    }
+}
+
+/// The two elements of pair `i` within a head.
+pub(super) fn pair_of(pairing: Pairing, rotary_dim: usize, i: usize) -> (usize, usize) {
+    match pairing {
+        Pairing::Interleaved => (2 * i, 2 * i + 1),
+        Pairing::Halves => (i, i + rotary_dim / 2),
+    }
+}
+
+/// An error about the number of inputs of an op that takes several numbers of them.
+pub(super) fn arity_of(op: &'static str, expected: &str, inputs: &[&ValueType]) -> GraphError {
+    GraphError::Arity {
+        op,
+        expected: expected.into(),
+        found: inputs.len(),
     }
 }

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Binary, Constant, EltOp, Operation, Unary, arity, matrix};
+use super::elementwise::constant_of;
+use super::{Binary, Constant, EltOp, Operation, Pattern, Unary, arity, attribute, float};
 use crate::suite::Suite;
 use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
@@ -17,14 +18,14 @@ impl Operation for Softcap {
 
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
         let [x] = arity(Self::NAME, inputs)?;
-        matrix(Self::NAME, 0, x)?;
+        float(Self::NAME, 0, x)?;
         if !(self.cap.is_finite() && self.cap > 0.0) {
-            return Err(GraphError::Attribute {
-                op: Self::NAME.into(),
-                name: "cap".into(),
-                expected: "a finite number > 0".into(),
-                found: self.cap.to_string(),
-            });
+            return Err(attribute(
+                Self::NAME,
+                "cap",
+                "a finite number > 0",
+                self.cap,
+            ));
         }
         Ok(vec![x.clone()])
     }
@@ -50,6 +51,14 @@ impl Operation for Softcap {
         Ok(Some(vec![
             g.push(Binary { kind: EltOp::Mul }, &[bent, cap])?,
         ]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        vec![Pattern {
+            example: Softcap { cap: 2.0 }.into(),
+            inputs: vec![ValueType::f32(shape![2, 2])],
+            read: |ops| constant_of(ops).map(|cap| Softcap { cap }.into()),
+        }]
     }
 
     fn cases(suite: &mut Suite) {

@@ -1,8 +1,8 @@
-//! `softmax x[rows, n]`: `exp(x − max) / Σ exp(x − max)` over the last dimension.
+//! `softmax x[…, n]`: `exp(x − max) / Σ exp(x − max)` over the last dimension.
 
 use serde::{Deserialize, Serialize};
 
-use super::{Binary, EltOp, Operation, Reduce, Reduction, Unary, arity, matrix};
+use super::{Binary, EltOp, Operation, Pattern, Reduce, Reduction, Unary, arity, float, wrong};
 use crate::suite::Suite;
 use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
@@ -15,14 +15,17 @@ impl Operation for Softmax {
 
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
         let [x] = arity(Self::NAME, inputs)?;
-        matrix(Self::NAME, 0, x)?;
+        float(Self::NAME, 0, x)?;
+        if x.shape.is_empty() || x.last() == Some(0) {
+            return Err(wrong(Self::NAME, 0, "f32 of rank ≥ 1, rows not empty", x));
+        }
         Ok(vec![x.clone()])
     }
 
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let x = inputs[0];
         let mut out = Vec::with_capacity(x.len());
-        for row in x.as_f32().chunks_exact(x.shape[1]) {
+        for row in x.as_f32().chunks_exact(x.row_len()) {
             let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let exp: Vec<f64> = row.iter().map(|&v| f64::from(v - max).exp()).collect();
             let sum: f64 = exp.iter().sum();
@@ -53,6 +56,14 @@ impl Operation for Softmax {
         Ok(Some(vec![
             g.push(Binary { kind: EltOp::Div }, &[exp, sum])?,
         ]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        vec![Pattern {
+            example: Softmax {}.into(),
+            inputs: vec![ValueType::f32(shape![2, 2])],
+            read: |_| Some(Softmax {}.into()),
+        }]
     }
 
     fn cases(suite: &mut Suite) {

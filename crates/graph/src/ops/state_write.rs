@@ -21,17 +21,14 @@ impl Operation for StateWrite {
     fn infer(&self, inputs: &[&ValueType]) -> Result<Vec<ValueType>, GraphError> {
         let [kv, k, v, slots] = arity(Self::NAME, inputs)?;
         let (heads, head_dim) = pool(Self::NAME, 0, kv)?;
+        indices(Self::NAME, 3, slots, 1)?;
         for (i, x) in [(1, k), (2, v)] {
-            if matrix(Self::NAME, i, x)? != heads * head_dim {
-                return Err(wrong(
-                    Self::NAME,
-                    i,
-                    format!("f32[rows, {}]", heads * head_dim),
-                    x,
-                ));
+            let width = matrix(Self::NAME, i, x)?;
+            if heads.checked_mul(head_dim) != Some(width) || x.shape[0] != slots.shape[0] {
+                let expected = format!("f32[one row for each slot, {heads} heads of {head_dim}]");
+                return Err(wrong(Self::NAME, i, expected, x));
             }
         }
-        indices(Self::NAME, 3, slots, 1)?;
         Ok(vec![kv.clone()])
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Binary, EltOp, Operation, Unary, arity, matrix, wrong};
+use super::{Binary, EltOp, Operation, Pattern, Unary, arity, matrix, wrong};
 use crate::suite::Suite;
 use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
 
@@ -38,6 +38,14 @@ impl Operation for Swiglu {
         Ok(Some(vec![
             g.push(Binary { kind: EltOp::Mul }, &[gate, inputs[1]])?,
         ]))
+    }
+
+    fn patterns() -> Vec<Pattern> {
+        vec![Pattern {
+            example: Swiglu {}.into(),
+            inputs: vec![ValueType::f32(shape![2, 2]); 2],
+            read: |_| Some(Swiglu {}.into()),
+        }]
     }
 
     fn cases(suite: &mut Suite) {

@@ -6,18 +6,23 @@
 
 use std::collections::HashMap;
 
+use super::Trace;
 use super::inline::{copy_node, finish, shell};
 use crate::ops::{Constant, EltOp, Op};
 use crate::{Graph, GraphError, Node, Recipe, ValueId};
 
 /// See the module.
-pub fn fold(graph: &Graph) -> Result<Graph, GraphError> {
+pub fn fold(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> {
     let live = live_nodes(graph);
+    live.iter()
+        .filter(|l| !**l)
+        .for_each(|_| trace.count("drop_dead"));
     let (mut copy, mut map) = shell(graph)?;
     let mut seen: Vec<usize> = Vec::new();
     for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
         let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
-        if let Some(value) = folded(&mut copy, &node.op, &inputs)? {
+        if let Some((rewrite, value)) = folded(&mut copy, &node.op, &inputs)? {
+            trace.count(rewrite);
             map.insert(node.outputs[0], value);
             continue;
         }
@@ -26,6 +31,7 @@ pub fn fold(graph: &Graph) -> Result<Graph, GraphError> {
             .copied()
             .find(|&i| copy.nodes[i].op == node.op && copy.nodes[i].inputs == inputs);
         if let (Some(i), false) = (twin, writes_state(node)) {
+            trace.count("share_equal");
             map.extend(
                 node.outputs
                     .iter()
@@ -42,7 +48,7 @@ pub fn fold(graph: &Graph) -> Result<Graph, GraphError> {
 }
 
 /// Which nodes some result depends on.
-pub(super) fn live_nodes(graph: &Graph) -> Vec<bool> {
+fn live_nodes(graph: &Graph) -> Vec<bool> {
     let mut used = vec![false; graph.values.len()];
     graph.results.iter().for_each(|v| used[v.index()] = true);
     let mut live = vec![false; graph.nodes.len()];
@@ -53,6 +59,17 @@ pub(super) fn live_nodes(graph: &Graph) -> Vec<bool> {
         }
     }
     live
+}
+
+/// The same graph without nodes and leaves that no result depends on.
+pub(super) fn without_dead_nodes(graph: &Graph) -> Result<Graph, GraphError> {
+    let live = live_nodes(graph);
+    let (mut copy, mut map) = shell(graph)?;
+    for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
+        copy_node(node, &mut copy, &mut map)?;
+    }
+    finish(graph, &mut copy, &map);
+    drop_unused_leaves(&copy)
 }
 
 /// The same graph without leaves that nothing uses.
@@ -93,35 +110,30 @@ fn constant(graph: &Graph, value: ValueId) -> Option<f32> {
     }
 }
 
-/// The value that takes the node's place, if it folds.
-fn folded(graph: &mut Graph, op: &Op, inputs: &[ValueId]) -> Result<Option<ValueId>, GraphError> {
-    match op {
-        Op::Unary(u) => match constant(graph, inputs[0]) {
-            Some(a) => finite(graph, u.kind.apply(a, 0.0)),
-            None => Ok(None),
+/// The value that takes the node's place, if it folds, and the rewrite that gave it.
+fn folded(
+    graph: &mut Graph,
+    op: &Op,
+    inputs: &[ValueId],
+) -> Result<Option<(&'static str, ValueId)>, GraphError> {
+    let value = match (op, inputs) {
+        (Op::Unary(u), &[x]) => constant(graph, x).map(|a| u.kind.apply(a, 0.0)),
+        (Op::Binary(b), &[x, y]) => match (constant(graph, x), constant(graph, y)) {
+            (Some(x), Some(y)) => Some(b.kind.apply(x, y)),
+            (None, Some(c)) => return edited_leaf(graph, x, affine(b.kind, c)),
+            (Some(c), None) if matches!(b.kind, EltOp::Add | EltOp::Mul) => {
+                return edited_leaf(graph, y, affine(b.kind, c));
+            }
+            _ => None,
         },
-        Op::Binary(b) => match (constant(graph, inputs[0]), constant(graph, inputs[1])) {
-            (Some(x), Some(y)) => finite(graph, b.kind.apply(x, y)),
-            (None, Some(c)) => match affine(b.kind, c) {
-                Some((scale, shift)) => edited_leaf(graph, inputs[0], scale, shift),
-                None => Ok(None),
-            },
-            (Some(c), None) if matches!(b.kind, EltOp::Add | EltOp::Mul) => match affine(b.kind, c)
-            {
-                Some((scale, shift)) => edited_leaf(graph, inputs[1], scale, shift),
-                None => Ok(None),
-            },
-            _ => Ok(None),
-        },
-        _ => Ok(None),
-    }
-}
-
-fn finite(graph: &mut Graph, value: f32) -> Result<Option<ValueId>, GraphError> {
-    if value.is_finite() {
-        graph.push(Constant { value }, &[]).map(Some)
-    } else {
-        Ok(None)
+        _ => None,
+    };
+    match value.filter(|v| v.is_finite()) {
+        Some(value) => Ok(Some((
+            "fold_constants",
+            graph.push(Constant { value }, &[])?,
+        ))),
+        None => Ok(None),
     }
 }
 
@@ -135,13 +147,13 @@ fn affine(kind: EltOp, c: f32) -> Option<(f32, f32)> {
     }
 }
 
+/// The leaf `scale · leaf + shift` in place of `leaf`, if it is one of plain `f32`.
 fn edited_leaf(
     graph: &mut Graph,
     value: ValueId,
-    scale: f32,
-    shift: f32,
-) -> Result<Option<ValueId>, GraphError> {
-    let Some(leaf) = graph.as_leaf(value) else {
+    affine: Option<(f32, f32)>,
+) -> Result<Option<(&'static str, ValueId)>, GraphError> {
+    let (Some(leaf), Some((scale, shift))) = (graph.as_leaf(value), affine) else {
         return Ok(None);
     };
     if graph.ty(value).element() != Some(ingle_quant::ElementType::F32) {
@@ -154,5 +166,5 @@ fn edited_leaf(
         shift,
     };
     let ty = graph.ty(value).clone();
-    graph.leaf(name, ty, recipe).map(Some)
+    Ok(Some(("edit_leaf", graph.leaf(name, ty, recipe)?)))
 }

@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 
+use super::Trace;
 use super::inline::is_elementwise;
 use super::outline::{Group, outline};
 use crate::ops::{Op, Rope};
@@ -17,7 +18,7 @@ use crate::program::Extra;
 use crate::{Dim, Graph, GraphError, NodeId, ValueId, ValueType};
 
 /// See the module.
-pub fn fuse(graph: &Graph, max_extras: usize) -> Result<Graph, GraphError> {
+pub fn fuse(graph: &Graph, max_extras: usize, trace: &mut Trace) -> Result<Graph, GraphError> {
     let mut fuser = Fuser::new(graph, max_extras);
     let mut groups = Vec::new();
     for pick in [Fuser::matmul, Fuser::rope_write, Fuser::chain] {
@@ -30,6 +31,7 @@ pub fn fuse(graph: &Graph, max_extras: usize) -> Result<Graph, GraphError> {
                     .nodes
                     .iter()
                     .for_each(|n| fuser.taken[n.index()] = true);
+                group.rewrites.iter().for_each(|r| trace.count(r));
                 groups.push(group);
             }
         }
@@ -102,14 +104,22 @@ impl<'a> Fuser<'a> {
         let mut group = Group {
             copies: self.prologue(node.inputs[0]),
             nodes: vec![id],
+            rewrites: vec![],
         };
+        if !group.copies.is_empty() {
+            group.rewrites.push("prologue");
+        }
         let y = node.outputs[0];
         if let Some((halves, slices)) = self.halves(y)
             && let Some((copies, nodes)) = self.absorb(halves.to_vec(), true)
         {
+            group.rewrites.push("gate_up");
             group.copies.extend(copies);
             group.nodes.extend(slices.into_iter().chain(nodes));
-        } else if let Some((copies, nodes)) = self.absorb(vec![y], false) {
+        } else if let Some((copies, nodes)) = self.absorb(vec![y], false)
+            && !nodes.is_empty()
+        {
+            group.rewrites.push("epilogue");
             group.copies.extend(copies);
             group.nodes.extend(nodes);
         }
@@ -249,6 +259,7 @@ impl<'a> Fuser<'a> {
         let mut group = Group {
             copies: vec![],
             nodes: vec![query, key, id],
+            rewrites: vec!["rope_write"],
         };
         for source in [self.node(query).inputs[0], self.node(key).inputs[0], *v] {
             if let Some(slice) = self
@@ -300,7 +311,11 @@ impl<'a> Fuser<'a> {
             nodes.extend(&more[..fits]);
             copies.extend(more_copies);
         }
-        (nodes.len() + copies.len() > 1).then_some(Group { copies, nodes })
+        (nodes.len() + copies.len() > 1).then(|| Group {
+            copies,
+            nodes,
+            rewrites: vec!["chain"],
+        })
     }
 
     /// Extra inputs of the chain `first, nodes…` up to and including `until`, without those of `first`.

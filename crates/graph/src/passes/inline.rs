@@ -64,18 +64,45 @@ pub(super) fn finish(graph: &Graph, copy: &mut Graph, map: &HashMap<ValueId, Val
     }
 }
 
-/// Replaces every composite op by more primitive ones, once; regions are opened.
+/// Replaces every composite op by primitive ones; regions are opened.
 pub fn decompose_all(graph: &Graph) -> Result<Graph, GraphError> {
     let (mut copy, mut map) = shell(graph)?;
     for node in &graph.nodes {
         let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
-        match node.op.decompose(&mut copy, &inputs)? {
-            Some(outputs) => map.extend(node.outputs.iter().copied().zip(outputs)),
-            None => copy_node(node, &mut copy, &mut map)?,
-        }
+        let outputs = expand(&mut copy, &node.op, &inputs, &|_| true)?;
+        map.extend(node.outputs.iter().copied().zip(outputs));
     }
     finish(graph, &mut copy, &map);
     Ok(copy)
+}
+
+/// Adds `op` to `graph`, decomposed as long as there are composite ops that `open` admits; gives its outputs.
+pub(super) fn expand(
+    graph: &mut Graph,
+    op: &Op,
+    inputs: &[ValueId],
+    open: &dyn Fn(&Op) -> bool,
+) -> Result<Vec<ValueId>, GraphError> {
+    let mut parts = Graph::new(op.name());
+    let inner: Vec<ValueId> = inputs
+        .iter()
+        .map(|v| parts.input("", graph.ty(*v).clone()))
+        .collect();
+    let results = match open(op) {
+        true => op.decompose(&mut parts, &inner)?,
+        false => None,
+    };
+    let Some(results) = results else {
+        return graph.node(op.clone(), inputs);
+    };
+    let mut map: HashMap<ValueId, ValueId> =
+        inner.into_iter().zip(inputs.iter().copied()).collect();
+    for node in &parts.nodes {
+        let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
+        let outputs = expand(graph, &node.op, &inputs, open)?;
+        map.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    Ok(results.iter().map(|v| map[v]).collect())
 }
 
 /// Whether a node is an element-wise op that a [`crate::Program`] can express.

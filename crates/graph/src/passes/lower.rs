@@ -252,10 +252,12 @@ impl Lowering<'_> {
     fn node(&mut self, node: &Node) -> Result<(), GraphError> {
         let graph = self.graph;
         let ty = |i: usize| graph.ty(node.inputs[i]);
-        let width = |i: usize| {
-            ty(i)
-                .last()
-                .ok_or_else(|| cannot(node.op.name(), "a width is not constant"))
+        let width = |i: usize| match ty(i).shape[..] {
+            [_, Dim::Const(width)] => Ok(width),
+            _ => {
+                let reason = format!("kernels read rows of a constant width, not {}", ty(i));
+                Err(cannot(node.op.name(), reason))
+            }
         };
         let spec = match &node.op {
             Op::Constant(_) => return Err(cannot("constant", "a constant that no launch absorbs")),
@@ -310,6 +312,17 @@ impl Lowering<'_> {
             },
             Op::TakeRows(_) => KernelSpec::TakeRows { k: width(0)? },
             Op::Argmax(_) => KernelSpec::Argmax { n: width(0)? },
+            Op::CausalMask(_)
+            | Op::HeadMix(_)
+            | Op::HeadScores(_)
+            | Op::RotaryAngles(_)
+            | Op::Rotate(_)
+            | Op::StateRead(_) => {
+                return Err(cannot(
+                    node.op.name(),
+                    "no kernel computes it on its own, only as a part of attention or rope",
+                ));
+            }
         };
         let reads: Vec<Place> = node.inputs.iter().map(|v| self.places[v]).collect();
         self.launch(spec, reads, &node.outputs, &label(graph, node))

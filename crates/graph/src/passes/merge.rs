@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::Trace;
 use super::fold::drop_unused_leaves;
 use super::inline::{copy_node, finish, shell};
 use crate::ops::{Binary, EltOp, Matmul, Op, Slice};
@@ -20,7 +21,7 @@ struct Projection {
 }
 
 /// See the module.
-pub fn merge(graph: &Graph) -> Result<Graph, GraphError> {
+pub fn merge(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> {
     let groups = groups(graph);
     let member: HashMap<NodeId, usize> = groups
         .iter()
@@ -34,6 +35,10 @@ pub fn merge(graph: &Graph) -> Result<Graph, GraphError> {
             None => copy_node(node, &mut copy, &mut map)?,
             Some(&g) if !emitted[g] => {
                 emitted[g] = true;
+                trace.count(match groups[g].1[0].bias {
+                    Some(_) => "merge_biased",
+                    None => "merge_projections",
+                });
                 emit(graph, &mut copy, &mut map, node.inputs[0], &groups[g].1)?;
             }
             Some(_) => {}

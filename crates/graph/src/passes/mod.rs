@@ -11,10 +11,13 @@ mod memory;
 mod merge;
 mod outline;
 mod quantize;
+mod recognise;
 mod region;
+mod trace;
 
 pub use inline::{decompose_all, inline};
 pub use lower::lower;
+pub use trace::{Stage, Trace};
 
 use serde::{Deserialize, Serialize};
 
@@ -139,27 +142,49 @@ pub trait Target {
 
 /// The graph as the policy on activations makes it: what a backend must compute.
 pub fn with_policy(graph: &Graph, activations: Activations) -> Result<Graph, GraphError> {
-    quantize::quantize(graph, activations)
+    quantize::quantize(graph, activations, &mut Trace::default())
 }
 
-/// One pass: its name and what it does.
-type Pass = (
-    &'static str,
-    fn(&Graph, &Options, &dyn Target) -> Result<Graph, GraphError>,
-);
+/// One pass.
+pub struct Pass {
+    pub name: &'static str,
+    /// The names of its rewrites, as a [`Trace`] counts them.
+    pub rewrites: fn() -> Vec<&'static str>,
+    run: fn(&Graph, &Options, &dyn Target, &mut Trace) -> Result<Graph, GraphError>,
+}
 
-/// All passes, in order. Imported graphs will be recognised (norms, rotary embedding, attention from primitive ops)
-/// between `fold` and `quantize`.
+/// All passes, in order.
 pub const PASSES: &[Pass] = &[
-    ("fold", |g, _, _| fold::fold(g)),
-    ("quantize", |g, o, _| quantize::quantize(g, o.activations)),
-    ("merge", |g, _, _| merge::merge(g)),
-    ("fuse", |g, _, t| fuse::fuse(g, t.max_extras())),
+    Pass {
+        name: "fold",
+        rewrites: || vec!["drop_dead", "share_equal", "fold_constants", "edit_leaf"],
+        run: |g, _, _, trace| fold::fold(g, trace),
+    },
+    Pass {
+        name: "recognise",
+        rewrites: recognise::rewrites,
+        run: |g, _, _, trace| recognise::recognise(g, trace),
+    },
+    Pass {
+        name: "quantize",
+        rewrites: || vec!["quantize_activations"],
+        run: |g, o, _, trace| quantize::quantize(g, o.activations, trace),
+    },
+    Pass {
+        name: "merge",
+        rewrites: || vec!["merge_projections", "merge_biased"],
+        run: |g, _, _, trace| merge::merge(g, trace),
+    },
+    Pass {
+        name: "fuse",
+        rewrites: || vec!["prologue", "gate_up", "epilogue", "rope_write", "chain"],
+        run: |g, _, t, trace| fuse::fuse(g, t.max_extras(), trace),
+    },
 ];
 
 /// The names of the passes, for `--dump-after`.
 pub fn pass_names() -> impl Iterator<Item = &'static str> {
-    PASSES.iter().map(|p| p.0)
+    PASSES.iter().map(|p| p.name)
 }
 
 /// Runs the passes up to and including `last` (all of them if `None`), verifying after each.
@@ -171,14 +196,44 @@ pub fn optimise(
 ) -> Result<Graph, GraphError> {
     verify(graph)?;
     let mut graph = graph.clone();
-    for (name, pass) in PASSES {
-        graph = pass(&graph, options, target)?;
-        verify(&graph)?;
-        if last == Some(*name) {
+    for pass in PASSES {
+        graph = apply(pass, &graph, options, target)?.graph;
+        if last == Some(pass.name) {
             break;
         }
     }
     Ok(graph)
+}
+
+/// Runs all passes, verifying after each, and gives what each made of the graph.
+pub fn stages(
+    graph: &Graph,
+    options: &Options,
+    target: &dyn Target,
+) -> Result<Vec<Stage>, GraphError> {
+    verify(graph)?;
+    let mut stages: Vec<Stage> = Vec::with_capacity(PASSES.len());
+    for pass in PASSES {
+        let before = stages.last().map_or(graph, |s| &s.graph);
+        stages.push(apply(pass, before, options, target)?);
+    }
+    Ok(stages)
+}
+
+fn apply(
+    pass: &Pass,
+    graph: &Graph,
+    options: &Options,
+    target: &dyn Target,
+) -> Result<Stage, GraphError> {
+    let mut trace = Trace::default();
+    let graph = (pass.run)(graph, options, target, &mut trace)?;
+    verify(&graph)?;
+    Ok(Stage {
+        pass: pass.name,
+        graph,
+        trace,
+    })
 }
 
 /// Compiles a graph for a target.

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::fold::{drop_unused_leaves, live_nodes};
+use super::fold::without_dead_nodes;
 use super::inline::{copy_node, finish, shell};
 use crate::ops::Fused;
 use crate::{Graph, GraphError, NodeId, ValueId};
@@ -13,6 +13,8 @@ use crate::{Graph, GraphError, NodeId, ValueId};
 pub(super) struct Group {
     pub copies: Vec<NodeId>,
     pub nodes: Vec<NodeId>,
+    /// The rewrites that made it, for the trace.
+    pub rewrites: Vec<&'static str>,
 }
 
 /// Rebuilds `graph` with each group as one `fused` node, in an order that defines before it uses.
@@ -55,16 +57,6 @@ pub(super) fn outline(graph: &Graph, groups: &[Group]) -> Result<Graph, GraphErr
     }
     finish(graph, &mut copy, &map);
     without_dead_nodes(&copy)
-}
-
-fn without_dead_nodes(graph: &Graph) -> Result<Graph, GraphError> {
-    let live = live_nodes(graph);
-    let (mut copy, mut map) = shell(graph)?;
-    for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
-        copy_node(node, &mut copy, &mut map)?;
-    }
-    finish(graph, &mut copy, &map);
-    drop_unused_leaves(&copy)
 }
 
 /// The group's nodes and copies in program order.

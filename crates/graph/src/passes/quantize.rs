@@ -3,13 +3,18 @@
 //! Needs: a verified graph. Gives: with `int8`, every matmul of a quantised weight reads activations that went through
 //! `quantize_activations`; with `f32`, the graph as it was.
 
+use super::Trace;
 use super::inline::{copy_node, finish, shell};
 use crate::kernel::Activations;
 use crate::ops::{Op, QuantizeActivations};
 use crate::{Graph, GraphError, ValueId};
 
 /// See the module.
-pub fn quantize(graph: &Graph, policy: Activations) -> Result<Graph, GraphError> {
+pub fn quantize(
+    graph: &Graph,
+    policy: Activations,
+    trace: &mut Trace,
+) -> Result<Graph, GraphError> {
     if policy == Activations::F32 {
         return Ok(graph.clone());
     }
@@ -34,6 +39,7 @@ pub fn quantize(graph: &Graph, policy: Activations) -> Result<Graph, GraphError>
             (Some(Op::QuantizeActivations(_)), _) => x,
             (_, Some(&(_, q))) => q,
             _ => {
+                trace.count("quantize_activations");
                 let q = copy.push(QuantizeActivations {}, &[x])?;
                 done.push((x, q));
                 q

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::fuse::extra_kind;
 use super::inline::is_elementwise;
 use crate::kernel::{Activations, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout};
-use crate::ops::{EltOp, Op};
+use crate::ops::Op;
 use crate::program::{Operand, Program, Step};
 use crate::{Dim, Graph, Node, ValueId};
 
@@ -244,20 +244,9 @@ impl<'a> Builder<'a> {
                 .iter()
                 .map(|&v| self.operand(v))
                 .collect::<Result<Vec<Operand>, String>>()?;
-            let value = match &node.op {
-                Op::Unary(u) => self.step(u.kind, inputs[0], inputs[0]),
-                Op::Binary(b) => self.step(b.kind, inputs[0], inputs[1]),
-                Op::Swiglu(_) => {
-                    let gate = self.step(EltOp::Silu, inputs[0], inputs[0]);
-                    self.step(EltOp::Mul, gate, inputs[1])
-                }
-                Op::Softcap(s) => {
-                    let cap = Operand::Const(s.cap);
-                    let scaled = self.step(EltOp::Div, inputs[0], cap);
-                    let bent = self.step(EltOp::Tanh, scaled, scaled);
-                    self.step(EltOp::Mul, bent, cap)
-                }
-                other => return Err(format!("{} is not element-wise", other.name())),
+            let value = match step(&node.op, &inputs) {
+                Some(step) => self.step(step),
+                None => self.parts(node, &inputs)?,
             };
             self.operands.insert(node.outputs[0], value);
             self.program.result = value;
@@ -266,8 +255,29 @@ impl<'a> Builder<'a> {
         Ok(self.last)
     }
 
-    fn step(&mut self, op: EltOp, a: Operand, b: Operand) -> Operand {
-        self.program.steps.push(Step { op, a, b });
+    /// The steps of a composite element-wise op: those that it decomposes into.
+    fn parts(&mut self, node: &Node, inputs: &[Operand]) -> Result<Operand, String> {
+        let not = || format!("{} is not element-wise", node.op.name());
+        let mut parts = Graph::new(node.op.name());
+        let types = node.inputs.iter().map(|v| self.region.ty(*v).clone());
+        let inner: Vec<ValueId> = types.map(|ty| parts.input("", ty)).collect();
+        let results = node.op.decompose(&mut parts, &inner);
+        let results = results.map_err(|e| e.to_string())?.ok_or_else(not)?;
+        let mut operands: HashMap<ValueId, Operand> =
+            inner.into_iter().zip(inputs.iter().copied()).collect();
+        for part in &parts.nodes {
+            let inputs: Vec<Operand> = part.inputs.iter().map(|v| operands[v]).collect();
+            let value = match &part.op {
+                Op::Constant(c) => Operand::Const(c.value),
+                op => step(op, &inputs).map(|s| self.step(s)).ok_or_else(not)?,
+            };
+            operands.insert(part.outputs[0], value);
+        }
+        results.first().map(|v| operands[v]).ok_or_else(not)
+    }
+
+    fn step(&mut self, step: Step) -> Operand {
+        self.program.steps.push(step);
         Operand::Step((self.program.steps.len() - 1) as u16)
     }
 
@@ -293,5 +303,22 @@ impl<'a> Builder<'a> {
         };
         self.operands.insert(value, operand);
         Ok(operand)
+    }
+}
+
+/// A primitive element-wise op as a step.
+fn step(op: &Op, inputs: &[Operand]) -> Option<Step> {
+    match (op, inputs) {
+        (Op::Unary(u), &[a]) => Some(Step {
+            op: u.kind,
+            a,
+            b: a,
+        }),
+        (Op::Binary(b), &[x, y]) => Some(Step {
+            op: b.kind,
+            a: x,
+            b: y,
+        }),
+        _ => None,
     }
 }
