@@ -1,0 +1,32 @@
+//! The op suite on Vulkan: every case is compiled, run and compared with the reference interpreter.
+
+use std::io::Write;
+
+use ingle_gpu::device::DeviceOptions;
+use ingle_gpu::device::native::{Api, NativeDevice};
+use ingle_gpu::{Compiler, GpuBackend, GpuTarget, block_on};
+use ingle_graph::suite::{Case, suite};
+
+fn run(case: &Case) -> Result<(), String> {
+    let device = NativeDevice::open(Api::Vulkan, DeviceOptions::default()).map_err(|e| e.to_string())?;
+    let target = GpuTarget::of(&device, Compiler);
+    let plan = case.compile(&target).map_err(|e| e.to_string())?;
+    let mut backend = GpuBackend::new(device, plan).map_err(|e| e.to_string())?;
+    block_on(case.run(&mut backend)).map_err(|e| e.to_string())
+}
+
+#[test]
+fn every_case_agrees_with_the_reference() {
+    let cases = suite();
+    let mut wrong = Vec::new();
+    for case in &cases {
+        if let Err(e) = run(case) {
+            wrong.push(format!("{}: {e}", case.name));
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    if let Some(path) = std::env::var_os("INGLE_SUITE_COUNTS") {
+        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).expect("the counts can be written");
+        writeln!(file, "vulkan {}", cases.len()).expect("the counts can be written");
+    }
+}
