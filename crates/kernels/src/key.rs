@@ -24,6 +24,10 @@ pub enum KernelKey {
     Argmax(ArgmaxKey),
     TakeRows(TakeRowsKey),
     CopyBlocks(CopyBlocksKey),
+    QuantizeActivations(QuantizeActivationsKey),
+    Reduce(ReduceKey),
+    Slice(SliceKey),
+    Softmax(SoftmaxKey),
 }
 
 /// Where token ids come from.
@@ -217,6 +221,49 @@ pub struct CopyBlocksKey {
     pub threads: u16,
 }
 
+/// Each value of `x` becomes the nearest on its group's 8-bit grid, as [`Activations::Int8`] says.
+///
+/// Bindings: `x` f32 `[rows, k]`, `out` f32 `[rows, k]`, `step`, `params`
+/// ([`crate::params::QuantizeActivationsParams`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct QuantizeActivationsKey {
+    pub threads: u16,
+}
+
+/// How the elements of a row are combined.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reduction {
+    Sum,
+    Mean,
+    Max,
+}
+
+/// `out[r] = Σ_i x[r, i]`, its mean, or `max_i x[r, i]`.
+///
+/// Bindings: `x` f32 `[rows, k]`, `out` f32 `[rows]`, `step`, `params` ([`crate::params::ReduceParams`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ReduceKey {
+    pub kind: Reduction,
+    pub threads: u16,
+}
+
+/// `out[r, i] = x[r, start + i]`
+///
+/// Bindings: `x` f32 `[rows, k]`, `out` f32 `[rows, columns]`, `step`, `params` ([`crate::params::SliceParams`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SliceKey {
+    pub threads: u16,
+}
+
+/// `out[r, i] = exp(x[r, i] − max) / Σ_i exp(x[r, i] − max)`
+///
+/// Bindings: `x` f32 `[rows, k]`, `out` f32 `[rows, k]`, `step`, `params` ([`crate::params::SoftmaxParams`]).
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SoftmaxKey {
+    pub threads: u16,
+}
+
 impl KernelKey {
     /// A stable readable name.
     pub fn id(&self) -> String {
@@ -292,6 +339,17 @@ impl KernelKey {
             KernelKey::Argmax(key) => format!("argmax.t{}", key.threads),
             KernelKey::TakeRows(key) => format!("take_rows.t{}", key.threads),
             KernelKey::CopyBlocks(key) => format!("copy_blocks.t{}", key.threads),
+            KernelKey::QuantizeActivations(key) => format!("quantize_activations.t{}", key.threads),
+            KernelKey::Reduce(key) => {
+                let kind = match key.kind {
+                    Reduction::Sum => "sum",
+                    Reduction::Mean => "mean",
+                    Reduction::Max => "max",
+                };
+                format!("reduce.{kind}.t{}", key.threads)
+            }
+            KernelKey::Slice(key) => format!("slice.t{}", key.threads),
+            KernelKey::Softmax(key) => format!("softmax.t{}", key.threads),
         }
     }
 }

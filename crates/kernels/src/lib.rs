@@ -25,8 +25,9 @@ pub mod compile;
 
 pub use key::{
     Activations, ArgmaxKey, AttentionKey, CopyBlocksKey, ElementwiseKey, EmbeddingKey, KernelKey,
-    KvElement, MatMulKey, MatMulTile, MatVecKey, MatVecShape, Projection, RmsNormKey, RopePairing,
-    RopeWriteKey, TakeRowsKey, TokenSource,
+    KvElement, MatMulKey, MatMulTile, MatVecKey, MatVecShape, Projection, QuantizeActivationsKey,
+    ReduceKey, Reduction, RmsNormKey, RopePairing, RopeWriteKey, SliceKey, SoftmaxKey, TakeRowsKey,
+    TokenSource,
 };
 pub use limits::DeviceLimits;
 pub use pack::{Pack, PackError};

@@ -149,6 +149,46 @@ layout! {
     }
 }
 
+layout! {
+    /// [`crate::QuantizeActivationsKey`]
+    QuantizeActivationsParams, quantize_activations {
+        /// Width of a row.
+        k: u32,
+        count_word: u32,
+    }
+}
+
+layout! {
+    /// [`crate::ReduceKey`]
+    ReduceParams, reduce {
+        /// Width of a row.
+        k: u32,
+        count_word: u32,
+    }
+}
+
+layout! {
+    /// [`crate::SliceKey`]
+    SliceParams, slice {
+        /// Width of a row of `x`.
+        k: u32,
+        /// The first column that is taken.
+        start: u32,
+        /// How many columns are taken.
+        columns: u32,
+        count_word: u32,
+    }
+}
+
+layout! {
+    /// [`crate::SoftmaxKey`]
+    SoftmaxParams, softmax {
+        /// Width of a row.
+        k: u32,
+        count_word: u32,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

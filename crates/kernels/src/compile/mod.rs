@@ -16,8 +16,12 @@ mod matmul;
 mod matvec;
 mod matvec_int8;
 mod program;
+mod quantize_activations;
+mod reduce;
 mod rms_norm;
 mod rope_write;
+mod slice;
+mod softmax;
 mod take_rows;
 mod weights;
 
@@ -63,6 +67,10 @@ pub fn compile(key: &KernelKey, limits: &DeviceLimits) -> Result<KernelText, Ker
         KernelKey::Attention(key) => attention::build(id, key, limits),
         KernelKey::MatMul(key) => matmul::build(id, key, limits),
         KernelKey::CopyBlocks(key) => copy_blocks::build(id, key, limits),
+        KernelKey::QuantizeActivations(key) => quantize_activations::build(id, key, limits),
+        KernelKey::Reduce(key) => reduce::build(id, key, limits),
+        KernelKey::Slice(key) => slice::build(id, key, limits),
+        KernelKey::Softmax(key) => softmax::build(id, key, limits),
     }
 }
 
