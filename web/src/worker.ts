@@ -43,7 +43,7 @@ async function answer(request: Exclude<Request, { kind: "cancel" }>, signal: Abo
     case "load": {
       await init({ module_or_path: new URL("./ingle_wasm_bg.wasm", import.meta.url) });
       const source = metered(await openSource(request.source, signal), (progress) => reply({ kind: "progress", id, progress }));
-      model = await Model.load(source, request.options, () => signal.aborted);
+      model = await Model.load(source, request.options, () => signal.aborted, compileKernels);
       reply({ kind: "loaded", id, device: model.device(), context: model.context() });
       return;
     }
@@ -99,6 +99,13 @@ async function generate(id: number, signal: AbortSignal): Promise<void> {
   } finally {
     running.stop();
   }
+}
+
+/** Texts of kernels that were not made when the package was built: by the compiler, a module that loads only now. */
+async function compileKernels(keys: string): Promise<string> {
+  const compiler = await import("./ingle_compiler.js");
+  await compiler.default({ module_or_path: new URL("./ingle_compiler_bg.wasm", import.meta.url) });
+  return compiler.compile_kernels(keys);
 }
 
 /** Lets messages in that are waiting: a promise alone would not. */

@@ -4,7 +4,7 @@
 //! plan stores the candidate's name; [`key`] turns it back into the kernel's key.
 
 use ingle_graph::kernel::{Activations, AttentionSpec, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout};
-use ingle_graph::ops::{EltOp, Pairing, Rope};
+use ingle_graph::ops::{EltOp, Pairing, Reduction, Rope};
 use ingle_graph::passes::RowRange;
 use ingle_graph::{Extra, Operand, Program};
 use ingle_kernels as kernels;
@@ -156,7 +156,7 @@ fn product(m: &MatmulSpec, row: &Product) -> Result<KernelKey, String> {
         Shape::Vec { tokens, shape } => {
             let staged = m.activations == Activations::Int8;
             // A few sizes, so that models share texts.
-            let stage_k = if staged { u32::try_from(m.k).map_err(|e| e.to_string())?.next_power_of_two() } else { 0 };
+            let stage_k = if staged { u32::try_from(m.k).map_err(|e| e.to_string())?.next_power_of_two().max(1024) } else { 0 };
             KernelKey::MatVec(kernels::MatVecKey { projection, tokens, shape, stage_k })
         }
         Shape::Mat(tile) => KernelKey::MatMul(kernels::MatMulKey { projection, tile }),
@@ -182,18 +182,49 @@ fn single(spec: &KernelSpec) -> Result<Candidate, String> {
         }
         KernelSpec::TakeRows { .. } => only("t64", KernelKey::TakeRows(kernels::TakeRowsKey { threads: 64 })),
         KernelSpec::Argmax { .. } => only("t256", KernelKey::Argmax(kernels::ArgmaxKey { threads: 256 })),
-        other => Err(format!("no GPU kernel computes {}", other.name())),
+        KernelSpec::QuantizeActivations { .. } => {
+            only("t64", KernelKey::QuantizeActivations(kernels::QuantizeActivationsKey { threads: 64 }))
+        }
+        KernelSpec::Reduce { kind, .. } => {
+            let kind = match kind {
+                Reduction::Sum => kernels::Reduction::Sum,
+                Reduction::Mean => kernels::Reduction::Mean,
+                Reduction::Max => kernels::Reduction::Max,
+            };
+            only("t64", KernelKey::Reduce(kernels::ReduceKey { kind, threads: 64 }))
+        }
+        KernelSpec::Softmax { .. } => only("t64", KernelKey::Softmax(kernels::SoftmaxKey { threads: 64 })),
+        KernelSpec::Slice { .. } => only("t64", KernelKey::Slice(kernels::SliceKey { threads: 64 })),
+        // Rotating alone is rotating queries of a layer without keys, writing alone is a layer without queries whose
+        // keys are not rotated.
+        KernelSpec::Rope { op, .. } => {
+            only("rope_write t64", KernelKey::RopeWrite(rope(op.head_dim, op.rotary_dim, op.pairing, KvElement::F32, true)?))
+        }
+        KernelSpec::StateWrite { head_dim, kv: element, .. } => only(
+            "rope_write t64",
+            KernelKey::RopeWrite(rope(*head_dim, 0, Pairing::Interleaved, kv(*element)?, false)?),
+        ),
     }
 }
 
 fn rope_write(w: &RopeWriteSpec) -> Result<kernels::RopeWriteKey, String> {
     let Rope { rotary_dim, pairing, .. } = w.rope;
+    rope(w.head_dim, rotary_dim, pairing, kv(w.kv)?, w.packed)
+}
+
+fn rope(
+    head_dim: usize,
+    rotary_dim: usize,
+    pairing: Pairing,
+    kv: KvElement,
+    fused: bool,
+) -> Result<kernels::RopeWriteKey, String> {
     Ok(kernels::RopeWriteKey {
-        head_dim: small(w.head_dim, "head_dim")?,
+        head_dim: small(head_dim, "head_dim")?,
         rotary_dim: small(rotary_dim, "rotary_dim")?,
         pairing: rope_pairing(pairing),
-        kv: kv(w.kv)?,
-        fused: w.packed,
+        kv,
+        fused,
         threads: 64,
     })
 }
@@ -229,7 +260,7 @@ fn small(n: usize, what: &str) -> Result<u16, String> {
 
 /// A program in the kernels' terms.
 fn program(p: &Program) -> Result<EltProgram, String> {
-    let inputs = p.extras.iter().map(|extra| input(*extra)).collect::<Result<_, _>>()?;
+    let inputs = p.extras.iter().map(|extra| input(*extra)).collect();
     let arg = |operand: Operand| match operand {
         Operand::Acc(i) => Ok(EltArg::Acc(i)),
         Operand::Extra(i) => Ok(EltArg::Input(i)),
@@ -239,22 +270,23 @@ fn program(p: &Program) -> Result<EltProgram, String> {
     let mut instructions = Vec::with_capacity(p.steps.len());
     for step in &p.steps {
         let args = [step.a, step.b].into_iter().take(step.op.arity()).map(arg).collect::<Result<_, _>>()?;
-        instructions.push(EltInstruction { op: op(step.op)?, args });
+        instructions.push(EltInstruction { op: op(step.op), args });
     }
     Ok(EltProgram { inputs, instructions, result: arg(p.result)? })
 }
 
-fn input(extra: Extra) -> Result<EltInput, String> {
+fn input(extra: Extra) -> EltInput {
     match extra {
-        Extra::Full => Ok(EltInput::Same),
-        Extra::Column => Ok(EltInput::Column),
-        Extra::Row | Extra::Scalar => Err(format!("no kernel reads an extra input by {extra:?}")),
+        Extra::Full => EltInput::Same,
+        Extra::Column => EltInput::Column,
+        Extra::Row => EltInput::Row,
+        Extra::Scalar => EltInput::Scalar,
     }
 }
 
-fn op(op: EltOp) -> Result<kernels::EltOp, String> {
+fn op(op: EltOp) -> kernels::EltOp {
     use kernels::EltOp as K;
-    Ok(match op {
+    match op {
         EltOp::Add => K::Add,
         EltOp::Sub => K::Sub,
         EltOp::Mul => K::Mul,
@@ -276,6 +308,6 @@ fn op(op: EltOp) -> Result<kernels::EltOp, String> {
         EltOp::GeluTanh => K::GeluTanh,
         EltOp::Sin => K::Sin,
         EltOp::Cos => K::Cos,
-        EltOp::Erf => return Err("no kernel computes erf".into()),
-    })
+        EltOp::Erf => K::Erf,
+    }
 }

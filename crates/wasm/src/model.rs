@@ -23,7 +23,14 @@ pub struct Model {
 #[wasm_bindgen]
 impl Model {
     /// Loads a GGUF model. `cancelled()` is asked between reads, which give way to messages.
-    pub async fn load(source: ByteSource, options: JsValue, cancelled: Function) -> Result<Model, JsValue> {
+    ///
+    /// `compile_kernels(keys)` gives a promise of kernel texts; see [`device::open`].
+    pub async fn load(
+        source: ByteSource,
+        options: JsValue,
+        cancelled: Function,
+        compile_kernels: Function,
+    ) -> Result<Model, JsValue> {
         let options: types::LoadOptions = from_js("options", options)?;
         let mut files = JsFile::new(source);
         let thrown = files.thrown();
@@ -35,7 +42,7 @@ impl Model {
                 context: options.context,
                 ..LoadOptions::default()
             };
-            let Opening { backend, device, settings } = device::open(&opened, &options, settings).await?;
+            let Opening { backend, device } = device::open(&opened, &options, &settings, &compile_kernels).await?;
             let mut progress = |_: Progress| {
                 if is_true(&cancelled) {
                     cancel.cancel();
