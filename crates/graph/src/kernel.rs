@@ -6,8 +6,8 @@
 use ingle_quant::{ElementType, PackedLayout};
 use serde::{Deserialize, Serialize};
 
-use crate::Program;
-use crate::ops::{Attention, Rope};
+use crate::ops::{Attention, KV_BLOCK, Operation, Rope};
+use crate::{Program, Symbol, ValueType, shape};
 
 /// How a weight's bytes lie in its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -156,6 +156,77 @@ impl KernelSpec {
             KernelSpec::TakeRows { .. } => "take_rows".into(),
             KernelSpec::Argmax { .. } => "argmax".into(),
         }
+    }
+}
+
+impl KernelSpec {
+    /// Checks that the numbers are those of a kernel that can exist; gives what was expected and found.
+    pub(crate) fn check(&self) -> Result<(), (String, String)> {
+        let ok = match self {
+            KernelSpec::Embedding { vocabulary, k, .. } => *vocabulary > 0 && *k > 0,
+            KernelSpec::RmsNorm { k, eps } => *k > 0 && eps.is_finite() && *eps >= 0.0,
+            KernelSpec::QuantizeActivations { k }
+            | KernelSpec::Softmax { k }
+            | KernelSpec::TakeRows { k }
+            | KernelSpec::Reduce { k, .. }
+            | KernelSpec::Argmax { n: k } => *k > 0,
+            KernelSpec::Matmul(m) => {
+                let norm = m.norm.is_none_or(|eps| eps.is_finite() && eps >= 0.0);
+                let accumulators = matches!(m.epilogue.accumulators, 1 | 2);
+                m.k > 0 && m.n > 0 && norm && accumulators && m.epilogue.is_valid()
+            }
+            KernelSpec::Rope { op, width, .. } => {
+                let whole = *width > 0 && op.head_dim > 0 && width.is_multiple_of(op.head_dim);
+                whole && op.check("rope").is_ok()
+            }
+            KernelSpec::RopeWrite(r) => r.is_valid(),
+            KernelSpec::StateWrite {
+                kv_heads, head_dim, ..
+            } => *kv_heads > 0 && *head_dim > 0,
+            KernelSpec::Attention(a) => a.is_valid(),
+            KernelSpec::Elementwise { n, program } => {
+                *n > 0 && program.accumulators == 0 && program.is_valid()
+            }
+            KernelSpec::Slice { k, start, end } => start < end && end <= k,
+        };
+        if ok {
+            return Ok(());
+        }
+        Err(("numbers in range".into(), format!("{self:?}")))
+    }
+}
+
+impl RopeWriteSpec {
+    fn is_valid(&self) -> bool {
+        let width = |heads: usize| heads.checked_mul(self.head_dim).filter(|&w| w > 0);
+        let parts = [self.heads, self.kv_heads, self.kv_heads].map(width);
+        let inside = |i: usize| {
+            let end = parts[i].and_then(|w| w.checked_add(self.starts[i]));
+            end.is_some_and(|end| end <= self.widths[i])
+        };
+        let same = !self.packed || self.widths.iter().all(|w| *w == self.widths[0]);
+        same && (0..3).all(inside)
+            && self.rope.head_dim == self.head_dim
+            && self.rope.check("rope_write").is_ok()
+    }
+}
+
+impl AttentionSpec {
+    /// Whether the op's own checks pass on the types that the spec stands for.
+    fn is_valid(&self) -> bool {
+        let rows = Symbol::Tokens;
+        let Some(width) = self.op.heads.checked_mul(self.head_dim) else {
+            return false;
+        };
+        let pool = shape![Symbol::Pool, 2, self.kv_heads, KV_BLOCK, self.head_dim];
+        let types = [
+            ValueType::f32(shape![rows, width]),
+            ValueType::state(self.kv, pool),
+            ValueType::i32(shape![rows]),
+            ValueType::i32(shape![rows]),
+            ValueType::i32(shape![Symbol::Batch, Symbol::Table]),
+        ];
+        self.op.infer(&types.each_ref()).is_ok()
     }
 }
 

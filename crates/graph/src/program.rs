@@ -92,5 +92,7 @@ impl Program {
             .enumerate()
             .all(|(i, s)| ok(s.a, i) && ok(s.b, i))
             && ok(self.result, self.steps.len())
+            && self.extras.len() <= usize::from(u8::MAX)
+            && self.steps.len() <= usize::from(u16::MAX)
     }
 }

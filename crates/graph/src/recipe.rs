@@ -59,7 +59,10 @@ impl Recipe {
     pub fn rows(&self) -> usize {
         match self {
             Recipe::Source { rows, .. } => *rows,
-            Recipe::Concat(parts) => parts.iter().map(Recipe::rows).sum(),
+            Recipe::Concat(parts) => {
+                let rows = parts.iter().map(Recipe::rows);
+                rows.fold(0, usize::saturating_add)
+            }
             Recipe::Take { start, end, .. } => end.saturating_sub(*start),
             Recipe::RotaryRows { of, .. } | Recipe::Affine { of, .. } => of.rows(),
         }
@@ -76,7 +79,8 @@ impl Recipe {
         }
     }
 
-    /// Checks what [`Recipe::pieces`] relies on: ranges inside their parts, heads that divide the rows.
+    /// Checks what [`Recipe::pieces`] relies on: ranges inside their parts, heads that divide the rows, sums and scales
+    /// that exist.
     pub fn check(&self) -> Result<(), GraphError> {
         let bad = |found: String| GraphError::Recipe { found };
         match self {
@@ -84,7 +88,13 @@ impl Recipe {
             Recipe::Concat(parts) if parts.is_empty() => {
                 Err(bad("a concatenation of nothing".into()))
             }
-            Recipe::Concat(parts) => parts.iter().try_for_each(Recipe::check),
+            Recipe::Concat(parts) => {
+                let rows = parts.iter().map(Recipe::rows);
+                if rows.into_iter().try_fold(0, usize::checked_add).is_none() {
+                    return Err(bad("a concatenation of more rows than can be".into()));
+                }
+                parts.iter().try_for_each(Recipe::check)
+            }
             Recipe::Take { of, start, end } => {
                 if start > end || *end > of.rows() {
                     return Err(bad(format!("take {start}..{end} of {} rows", of.rows())));
@@ -100,7 +110,12 @@ impl Recipe {
                 }
                 of.check()
             }
-            Recipe::Affine { of, .. } => of.check(),
+            Recipe::Affine { of, scale, shift } => {
+                if !(scale.is_finite() && shift.is_finite()) {
+                    return Err(bad(format!("{scale} · x + {shift}")));
+                }
+                of.check()
+            }
         }
     }
 

@@ -51,7 +51,7 @@ impl Rope {
     }
 
     /// Checks the attributes, for `op`.
-    pub(super) fn check(&self, op: &'static str) -> Result<(), GraphError> {
+    pub(crate) fn check(&self, op: &'static str) -> Result<(), GraphError> {
         let even = self.rotary_dim.is_multiple_of(2);
         if self.rotary_dim == 0 || !even || self.rotary_dim > self.head_dim {
             return Err(attribute(

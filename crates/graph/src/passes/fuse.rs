@@ -48,7 +48,7 @@ pub(super) fn extra_kind(ty: &ValueType, rows: Dim, n: usize) -> Option<Extra> {
         [r, Dim::Const(c)] if r == rows && c == n => Some(Extra::Full),
         [Dim::Const(c)] | [Dim::Const(1), Dim::Const(c)] if c == n && n > 1 => Some(Extra::Column),
         [] | [Dim::Const(1)] | [Dim::Const(1), Dim::Const(1)] => Some(Extra::Scalar),
-        [r, Dim::Const(1)] if r == rows => Some(Extra::Row),
+        [r, Dim::Const(1)] | [r] if r == rows => Some(Extra::Row),
         _ => None,
     }
 }
@@ -248,7 +248,8 @@ impl<'a> Fuser<'a> {
                     Op::Attention(_) => self.single_rope(self.node(reader).inputs[0]),
                     _ => None,
                 })?;
-        let same = |r: &Rope| r == rope;
+        let head_dim = self.graph.ty(node.inputs[0]).shape[4].constant();
+        let same = |r: &Rope| r == rope && Some(r.head_dim) == head_dim;
         let matches = matches!(&self.node(query).op, Op::Rope(r) if same(r))
             && self.node(query).inputs[1] == pos
             && self.node(query).inputs.get(2) == self.node(key).inputs.get(2)

@@ -260,7 +260,8 @@ impl Lowering<'_> {
             }
         };
         let spec = match &node.op {
-            Op::Constant(_) => return Err(cannot("constant", "a constant that no launch absorbs")),
+            // A constant is part of every launch that reads it.
+            Op::Constant(_) => return Ok(()),
             Op::Fused(f) => return self.region(node, &f.region),
             Op::Matmul(_)
             | Op::Unary(_)
@@ -268,8 +269,8 @@ impl Lowering<'_> {
             | Op::Swiglu(_)
             | Op::Softcap(_)
             | Op::StateWrite(_) => {
-                let region = single(graph, node)?;
-                return self.region(node, &region);
+                let (region, node) = single(graph, node)?;
+                return self.region(&node, &region);
             }
             Op::Embedding(_) => KernelSpec::Embedding {
                 layout: self.layout(node.inputs[1])?,
@@ -324,8 +325,11 @@ impl Lowering<'_> {
                 ));
             }
         };
-        let reads: Vec<Place> = node.inputs.iter().map(|v| self.places[v]).collect();
-        self.launch(spec, reads, &node.outputs, &label(graph, node))
+        let reads = node.inputs.iter().map(|&v| self.place(v));
+        let reads = reads.collect::<Result<Vec<Place>, GraphError>>()?;
+        let rows = graph.ty(node.outputs[0]).shape.first().copied();
+        let rows = rows.unwrap_or(Dim::Const(1));
+        self.launch(spec, reads, &node.outputs, rows, &label(graph, node))
     }
 
     fn region(&mut self, node: &Node, region: &Graph) -> Result<(), GraphError> {
@@ -342,12 +346,13 @@ impl Lowering<'_> {
             spec,
             reads,
             writes,
+            rows,
         } = region::read(region, layout).map_err(|reason| cannot(&label, reason))?;
         let mut places = Vec::new();
         for v in reads {
             let value = outer(v)
                 .ok_or_else(|| cannot(&label, "a launch reads what its region computes"))?;
-            places.push(self.places[&value]);
+            places.push(self.place(value)?);
         }
         let mut outputs = Vec::new();
         for v in writes {
@@ -358,13 +363,7 @@ impl Lowering<'_> {
             );
         }
         match spec {
-            KernelSpec::Matmul(m) => self.matmul(
-                m,
-                places,
-                &outputs,
-                &label,
-                self.graph.ty(node.outputs[0]).shape[0],
-            ),
+            KernelSpec::Matmul(m) => self.matmul(m, places, &outputs, rows, &label),
             spec => {
                 // A pool is written in place: it is bound where the spec says it is written.
                 for &v in outputs.iter().filter(|v| self.graph.ty(**v).state) {
@@ -373,7 +372,7 @@ impl Lowering<'_> {
                         pool.ok_or_else(|| cannot(&label, "a pool is written that is not read"))?;
                     self.places.insert(v, self.places[pool]);
                 }
-                self.launch(spec, places, &outputs, &label)
+                self.launch(spec, places, &outputs, rows, &label)
             }
         }
     }
@@ -383,8 +382,8 @@ impl Lowering<'_> {
         mut spec: MatmulSpec,
         mut reads: Vec<Place>,
         outputs: &[ValueId],
-        label: &str,
         rows: Dim,
+        label: &str,
     ) -> Result<(), GraphError> {
         if let Some(eps) = spec.norm
             && !self.target.fuses_norm(&spec, self.range(rows))
@@ -403,7 +402,14 @@ impl Lowering<'_> {
             spec.norm = None;
             reads.splice(0..2, [normed]);
         }
-        self.launch(KernelSpec::Matmul(spec), reads, outputs, label)
+        self.launch(KernelSpec::Matmul(spec), reads, outputs, rows, label)
+    }
+
+    fn place(&self, value: ValueId) -> Result<Place, GraphError> {
+        self.places.get(&value).copied().ok_or_else(|| {
+            let name = self.graph.producer(value).map_or("value", |n| n.op.name());
+            cannot(name, "only element-wise ops can read it")
+        })
     }
 
     /// Adds a launch that reads `reads` and writes `outputs`.
@@ -412,23 +418,17 @@ impl Lowering<'_> {
         spec: KernelSpec,
         reads: Vec<Place>,
         outputs: &[ValueId],
+        rows: Dim,
         label: &str,
     ) -> Result<(), GraphError> {
         let mut arguments = reads;
-        let mut rows = Dim::Const(1);
         for &v in outputs {
             let ty = self.graph.ty(v);
-            if !ty.state {
-                rows = ty.shape.first().copied().unwrap_or(Dim::Const(1));
-            }
             if !self.places.contains_key(&v) {
                 let place = self.temporary(bytes_of(ty, label)?);
                 self.places.insert(v, place);
             }
             arguments.push(self.places[&v]);
-        }
-        if matches!(spec, KernelSpec::StateWrite { .. }) {
-            rows = Dim::Sym(Symbol::Tokens);
         }
         self.push(spec, arguments, rows, label)
     }
@@ -555,19 +555,29 @@ fn bytes_of(ty: &ValueType, label: &str) -> Result<Size, GraphError> {
     }
 }
 
-/// A node as a region of its own.
-fn single(graph: &Graph, node: &Node) -> Result<Graph, GraphError> {
+/// A node as a region of its own, with the constants that it reads, and the node that stands for it.
+fn single(graph: &Graph, node: &Node) -> Result<(Graph, Node), GraphError> {
     let mut region = Graph::new(String::new());
-    let mut inputs = Vec::new();
-    for (i, &v) in node.inputs.iter().enumerate() {
-        inputs.push(region.input(format!("a{i}"), graph.ty(v).clone()));
+    let (mut inner, mut outer) = (Vec::new(), Vec::new());
+    for &v in &node.inputs {
+        inner.push(match graph.producer(v).map(|n| &n.op) {
+            Some(Op::Constant(c)) => region.push(c.clone(), &[])?,
+            // A value that is read twice is two inputs here, so the node is rebuilt rather than copied by value.
+            _ => {
+                outer.push(v);
+                region.input(format!("a{}", outer.len()), graph.ty(v).clone())
+            }
+        });
     }
-    // A value that is read twice is two inputs here, so the node is rebuilt rather than copied by value.
-    let outputs = region.node(node.op.clone(), &inputs)?;
+    let outputs = region.node(node.op.clone(), &inner)?;
     for (i, v) in outputs.into_iter().enumerate() {
         region.result(format!("r{i}"), v);
     }
-    Ok(region)
+    let node = Node {
+        inputs: outer,
+        ..node.clone()
+    };
+    Ok((region, node))
 }
 
 /// What people see of a launch: the weights it reads, else the ops it computes.

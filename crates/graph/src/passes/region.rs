@@ -7,7 +7,7 @@ use super::inline::is_elementwise;
 use crate::kernel::{Activations, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout};
 use crate::ops::Op;
 use crate::program::{Operand, Program, Step};
-use crate::{Dim, Graph, Node, ValueId};
+use crate::{Dim, Graph, Node, ValueId, ValueType};
 
 /// A launch in terms of the region's values: what it reads, then what it writes.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub(super) struct Region {
     pub spec: KernelSpec,
     pub reads: Vec<ValueId>,
     pub writes: Vec<ValueId>,
+    /// The dimension that counts the launch's rows.
+    pub rows: Dim,
 }
 
 /// Reads `region` as one launch, or says why it is none. `layout` gives the layout of a weight by its region value.
@@ -84,6 +86,7 @@ fn read_matmul(region: &Graph, matmul: &Node, layout: WeightLayout) -> Result<Re
         spec,
         reads,
         writes: vec![result],
+        rows: builder.rows,
     })
 }
 
@@ -99,6 +102,7 @@ fn read_elementwise(region: &Graph) -> Result<Region, String> {
         spec,
         reads: builder.extras,
         writes: vec![result],
+        rows: builder.rows,
     })
 }
 
@@ -106,6 +110,7 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
     let [kv, k, v, slots] = write.inputs[..] else {
         return Err("state_write takes four inputs".into());
     };
+    let rows = region.ty(slots).shape[0];
     let shape = &region.ty(kv).shape;
     let (Some(kv_heads), Some(head_dim)) = (shape[2].constant(), shape[4].constant()) else {
         return Err("the pool's heads are not constant".into());
@@ -134,6 +139,7 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
             spec,
             reads: vec![k, v, slots],
             writes: vec![write.outputs[0]],
+            rows,
         });
     }
     let key = ropes
@@ -173,6 +179,7 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
         spec,
         reads,
         writes: vec![write.outputs[0], query.outputs[0]],
+        rows,
     })
 }
 
@@ -196,8 +203,7 @@ impl<'a> Builder<'a> {
             steps: vec![],
             result: Operand::Acc(0),
         };
-        let rows = ty.shape.first().copied().unwrap_or(Dim::Const(1));
-        let n = ty.last().unwrap_or(1);
+        let (rows, n) = rows_and_columns(ty);
         Builder {
             region,
             rows,
@@ -303,6 +309,17 @@ impl<'a> Builder<'a> {
         };
         self.operands.insert(value, operand);
         Ok(operand)
+    }
+}
+
+/// How an element-wise launch walks a value: a vector is one row, one number for each row is one column.
+pub(super) fn rows_and_columns(ty: &ValueType) -> (Dim, usize) {
+    match ty.shape[..] {
+        [Dim::Const(n)] => (Dim::Const(1), n),
+        _ => (
+            ty.shape.first().copied().unwrap_or(Dim::Const(1)),
+            ty.last().unwrap_or(1),
+        ),
     }
 }
 

@@ -3,10 +3,12 @@
 //! One layout per weight and one set of state buffers, shared by several entries (decode, prefill). An entry has a few
 //! variants with guards on host-known dims; a variant is a flat list of launches. Running one is a dumb loop.
 
+mod arguments;
 mod check;
 mod pack;
 mod text;
 
+pub use arguments::{Access, Argument, Needs};
 pub use check::check;
 pub use pack::{PackError, ReadRows, SourceRows, WriteBytes};
 
