@@ -2,9 +2,11 @@
 
 mod support;
 
+use ingle_graph::backend::Backend;
 use ingle_graph::passes::{Options, decompose_all, optimise, stages};
 use ingle_graph::suite::{interpreted_only, suite};
 use ingle_graph::{Graph, parse, verify};
+use support::executor::{Executor, now};
 use support::{AnyTarget, differs};
 
 fn round_trips(graph: &Graph) {
@@ -97,4 +99,15 @@ fn an_unseen_epilogue_is_one_launch() {
         .find(|c| c.name.starts_with("matmul with bias") && c.name.ends_with("1 rows f32"));
     let plan = case.unwrap().compile(&AnyTarget).unwrap();
     assert_eq!(plan.entries[0].variants[0].launches.len(), 1, "{plan}");
+}
+
+/// Lowering and the memory plan keep the meaning too.
+#[test]
+fn the_plan_of_every_case_computes_what_the_graph_means() {
+    for mut case in suite() {
+        // The launches are the references themselves: only the order of roundings in element-wise chains differs.
+        case.tolerance = case.tolerance.min(1e-5);
+        let mut backend = Executor::new(case.compile(&AnyTarget).unwrap());
+        now(case.run(&mut backend)).unwrap_or_else(|e| panic!("{e}\n{}", backend.plan()));
+    }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // Each test binary uses a part of it.
 
+pub mod executor;
+
 use ingle_graph::kernel::{KernelSpec, MatmulSpec, WeightLayout};
 use ingle_graph::ops::{
     Argmax, Attention, Binary, EltOp, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope,
