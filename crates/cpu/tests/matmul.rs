@@ -2,6 +2,9 @@
 
 mod common;
 
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
 use common::{Random, assert_close, layouts, levels, machines, packed};
 use half::{bf16, f16};
 use ingle_cpu::kernels::matmul::{DenseMatrix, Epilogue, Input, PackedMatrix, Weight, matmul};

@@ -2,6 +2,9 @@
 
 mod common;
 
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
 use common::{Random, machines};
 use half::f16;
 use ingle_cpu::kernels::argmax::argmax;
