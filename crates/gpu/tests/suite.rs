@@ -7,10 +7,13 @@ use ingle_gpu::device::native::{Api, NativeDevice};
 use ingle_gpu::{Compiler, GpuBackend, GpuTarget, block_on};
 use ingle_graph::suite::{Case, suite};
 
-fn run(case: &Case) -> Result<(), String> {
-    let device = NativeDevice::open(Api::Vulkan, DeviceOptions::default()).map_err(|e| e.to_string())?;
-    let target = GpuTarget::of(&device, Compiler);
-    let plan = case.compile(&target).map_err(|e| e.to_string())?;
+fn open() -> NativeDevice {
+    NativeDevice::open(Api::Vulkan, DeviceOptions::default()).expect("these tests need a Vulkan device")
+}
+
+fn run(case: &Case, target: &GpuTarget) -> Result<(), String> {
+    let plan = case.compile(target).map_err(|e| e.to_string())?;
+    let device = open();
     let mut backend = GpuBackend::new(device, plan).map_err(|e| e.to_string())?;
     block_on(case.run(&mut backend)).map_err(|e| e.to_string())
 }
@@ -18,9 +21,10 @@ fn run(case: &Case) -> Result<(), String> {
 #[test]
 fn every_case_agrees_with_the_reference() {
     let cases = suite();
+    let target = GpuTarget::of(&open(), Compiler);
     let mut wrong = Vec::new();
     for case in &cases {
-        if let Err(e) = run(case) {
+        if let Err(e) = run(case, &target) {
             wrong.push(format!("{}: {e}", case.name));
         }
     }

@@ -5,7 +5,7 @@
 use ingle_graph::kernel::{KernelSpec, MatmulSpec, RopeWriteSpec};
 use ingle_graph::ops::Rope;
 use ingle_graph::plan::{Buffer, Kernel, Launch, Plan, Rows};
-use ingle_kernels::{DeviceLimits, KernelKey, params};
+use ingle_kernels::{DeviceLimits, KernelKey, RopeWriteKey, params};
 
 use super::step::{Role, StepInputs};
 use super::weights::Shard;
@@ -18,6 +18,10 @@ pub(super) enum Bound {
     /// A shard of a weight.
     Shard(u32, usize),
     RopeTable(usize),
+    /// What a kernel declares and does not read here.
+    Unread,
+    /// What a kernel declares and does not write here.
+    Unwritten,
     Step,
     Params,
 }
@@ -144,6 +148,46 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
             let params = params::TakeRowsParams { k: *k as u32 }.words();
             one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
         }
+        (KernelSpec::Rope { op, width, factors }, KernelKey::RopeWrite(key)) => {
+            context.inputs.check_rows(Role::Positions, launch.rows)?;
+            rope(&arguments, op, *width, *factors, key)
+        }
+        (KernelSpec::StateWrite { kv_heads, head_dim, .. }, KernelKey::RopeWrite(key)) => {
+            context.inputs.check_rows(Role::Slots, launch.rows)?;
+            let [k, v, slots, pool] = arguments.all()?;
+            arguments.index(slots, Role::Slots)?;
+            let width = (kv_heads * head_dim) as u32;
+            let params = params::RopeWriteParams {
+                kv_heads: *kv_heads as u32,
+                k_stride: width,
+                v_stride: width,
+                ..Default::default()
+            };
+            let [k, v, pool] = [k, v, pool].map(Bound::Buffer);
+            let bindings = vec![Bound::Unread, k, v, Bound::Unread, Bound::Unwritten, pool];
+            one(bindings, params.words(), Grid::Y(key.grid(0, *kv_heads as u32, 1)[0]))
+        }
+        (KernelSpec::QuantizeActivations { k }, KernelKey::QuantizeActivations(_)) => {
+            let [x, out] = arguments.all()?;
+            let params = params::QuantizeActivationsParams { k: *k as u32, count_word }.words();
+            one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
+        }
+        (KernelSpec::Reduce { k, .. }, KernelKey::Reduce(_)) => {
+            let [x, out] = arguments.all()?;
+            let params = params::ReduceParams { k: *k as u32, count_word }.words();
+            one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
+        }
+        (KernelSpec::Softmax { k }, KernelKey::Softmax(_)) => {
+            let [x, out] = arguments.all()?;
+            let params = params::SoftmaxParams { k: *k as u32, count_word }.words();
+            one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
+        }
+        (KernelSpec::Slice { k, start, end }, KernelKey::Slice(_)) => {
+            let [x, out] = arguments.all()?;
+            let columns = end.saturating_sub(*start) as u32;
+            let params = params::SliceParams { k: *k as u32, start: *start as u32, columns, count_word }.words();
+            one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
+        }
         (KernelSpec::Argmax { n }, KernelKey::Argmax(_)) => {
             let [x, out] = arguments.all()?;
             let params = params::ArgmaxParams { columns: *n as u32, count_word }.words();
@@ -222,6 +266,28 @@ fn rope_write(arguments: &Arguments<'_, '_>, w: &RopeWriteSpec, x: u32) -> Resul
         v_offset: w.starts[2] as u32,
     };
     Ok(vec![Lowered { bindings, params: params.words(), grid: Grid::Y(x) }])
+}
+
+/// Rotates all heads of `x` as queries of a layer without keys.
+fn rope(
+    arguments: &Arguments<'_, '_>,
+    op: &Rope,
+    width: usize,
+    factors: bool,
+    key: &RopeWriteKey,
+) -> Result<Vec<Lowered>, String> {
+    let expected = 3 + usize::from(factors);
+    if arguments.list.len() != expected || op.head_dim == 0 {
+        return Err(format!("{expected} arguments expected, found {}", arguments.list.len()));
+    }
+    arguments.index(arguments.list[1], Role::Positions)?;
+    let factors = if factors { Some(arguments.weight(arguments.list[2])?) } else { None };
+    let table = (arguments.context.rope_table)(op, factors).ok_or("a rotation without a table")?;
+    let [x, out] = [arguments.list[0], arguments.list[expected - 1]].map(Bound::Buffer);
+    let heads = (width / op.head_dim) as u32;
+    let params = params::RopeWriteParams { heads, q_stride: width as u32, ..Default::default() };
+    let bindings = vec![x, Bound::RopeTable(table), out, Bound::Unwritten];
+    one(bindings, params.words(), Grid::Y(key.grid(heads, 0, 1)[0]))
 }
 
 /// A single dispatch that binds step data and params last.

@@ -72,6 +72,8 @@ pub(super) struct Memory<D: Device> {
     scratch: Vec<Held<D>>,
     staging: Vec<Held<D>>,
     turn: usize,
+    /// What is bound where a kernel declares something that it does not use: read, written.
+    unused: [Held<D>; 2],
 }
 
 /// The state buffers.
@@ -104,6 +106,7 @@ impl<D: Device> Memory<D> {
             scratch: Vec::new(),
             staging: Vec::new(),
             turn: 0,
+            unused: [Held::storage(device, "unread", 0)?, Held::storage(device, "unwritten", 0)?],
         };
         for (i, p) in (0..).zip(&plan.inputs) {
             // Kernels find what has a role in the step data.
@@ -151,9 +154,17 @@ impl<D: Device> Memory<D> {
         &self.staging[turn].buffer
     }
 
+    pub fn unread(&self) -> (&D::Buffer, u64) {
+        (&self.unused[0].buffer, self.unused[0].bytes)
+    }
+
+    pub fn unwritten(&self) -> (&D::Buffer, u64) {
+        (&self.unused[1].buffer, self.unused[1].bytes)
+    }
+
     pub fn destroy(&self, device: &D) {
         let all = self.inputs.iter().chain(&self.results).chain(&self.scratch).chain(&self.staging);
-        all.chain([&self.step_buffer]).for_each(|h| device.destroy_buffer(&h.buffer));
+        all.chain([&self.step_buffer]).chain(&self.unused).for_each(|h| device.destroy_buffer(&h.buffer));
     }
 }
 

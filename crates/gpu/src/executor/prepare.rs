@@ -140,6 +140,8 @@ impl<D: Device> Binder<'_, D> {
                 Some(held) => Ok(whole((&held.buffer, held.bytes))),
                 None => Err(BackendError::Kernel { name: "rope".into(), reason: "its table is not made yet".into() }),
             },
+            Bound::Unread => Ok(whole(self.buffers.memory.unread())),
+            Bound::Unwritten => Ok(whole(self.buffers.memory.unwritten())),
             Bound::Params => {
                 let offset = self.params.known.get(&lowered.params).copied().unwrap_or_default();
                 Ok(Binding { buffer: &self.held.buffer, offset, bytes: lowered.params.len() as u64 * 4 })

@@ -201,52 +201,57 @@ fn accumulators(plan: &Plan) -> Result<Vec<u32>, BackendError> {
 
 /// Cuts a weight into shards that fit the device.
 fn shard(weight: &plan::Weight, accumulators: u32, limits: &Limits) -> Result<Sharding, BackendError> {
-    let most = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+    let limit = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
     let sections = Sections::of(weight)?;
-    let size = |columns: usize| sections.bytes(columns * accumulators as usize);
-    let total = weight.rows / accumulators.max(1) as usize;
-    let mut columns = total.max(1);
-    if size(columns).is_none_or(|b| b > most) {
-        // The largest multiple that fits, by halving.
-        let (mut low, mut high) = (0, total / SHARD_COLUMNS + 1);
-        while high - low > 1 {
-            let middle = (low + high) / 2;
-            *(if size(middle * SHARD_COLUMNS).is_some_and(|b| b <= most) { &mut low } else { &mut high }) = middle;
-        }
-        columns = low * SHARD_COLUMNS;
-        if columns == 0 {
-            let needed = size(SHARD_COLUMNS).unwrap_or(u64::MAX);
-            return Err(BackendError::Limit { what: weight.name.clone(), needed, limit: most });
-        }
+    let accumulators = accumulators.max(1) as usize;
+    let fits = |columns: usize| sections.bytes(columns * accumulators).is_some_and(|b| b <= limit);
+    let too_large = |needed: Option<u64>| {
+        let needed = needed.unwrap_or(u64::MAX);
+        BackendError::Limit { what: weight.name.clone(), needed, limit }
+    };
+    let total = weight.rows / accumulators;
+    if fits(total) {
+        return sections.whole(total).ok_or_else(|| too_large(None));
     }
-    sections.cut(weight, total, columns, accumulators as usize)
+    // The largest multiple that fits, by halving.
+    let (mut low, mut high) = (0, total / SHARD_COLUMNS + 1);
+    while high - low > 1 {
+        let middle = (low + high) / 2;
+        *(if fits(middle * SHARD_COLUMNS) { &mut low } else { &mut high }) = middle;
+    }
+    // The second accumulator's rows must begin at a tile of the whole.
+    let cuttable = accumulators == 1 || total.is_multiple_of(sections.tile);
+    if low == 0 || !cuttable {
+        return Err(too_large(sections.bytes(SHARD_COLUMNS.min(total) * accumulators)));
+    }
+    sections.cut(total, low * SHARD_COLUMNS, accumulators).ok_or_else(|| too_large(None))
 }
 
-/// The row-major sections of a weight's bytes: its elements, or codes and then scales.
+/// The sections of a weight's bytes, each a list of tiles of rows: its elements, or codes and then scales.
 struct Sections<'a> {
     weight: &'a plan::Weight,
-    rows: [u64; 2],
+    /// Rows of a tile.
+    tile: usize,
+    /// Bytes of a tile in each section.
+    tiles: [u64; 2],
 }
 
 impl<'a> Sections<'a> {
     fn of(weight: &'a plan::Weight) -> Result<Self, BackendError> {
-        let input = |e: String| BackendError::Input {
+        let input = |found: String| BackendError::Input {
             field: weight.name.clone(),
             expected: "a layout that fits its shape".into(),
-            found: e,
+            found,
         };
-        let rows = match weight.layout {
-            WeightLayout::Dense(element) => [weight.k as u64 * element.bytes() as u64, 0],
+        let (tile, tiles) = match weight.layout {
+            WeightLayout::Dense(element) => (1, [weight.k as u64 * element.bytes() as u64, 0]),
             WeightLayout::Packed(layout) => {
                 let codes = layout.tile_codes_bytes(weight.k).map_err(|e| input(e.to_string()))?;
                 let scales = layout.tile_scales_bytes(weight.k).map_err(|e| input(e.to_string()))?;
-                if layout.rows != 1 {
-                    return Err(input(format!("tiles of {} rows", layout.rows)));
-                }
-                [codes as u64, scales as u64]
+                (usize::from(layout.rows), [codes as u64, scales as u64])
             }
         };
-        let sections = Sections { weight, rows };
+        let sections = Sections { weight, tile, tiles };
         let bytes = sections.exact(weight.rows);
         if bytes != Some(weight.bytes) {
             return Err(input(format!("{} bytes for {bytes:?}", weight.bytes)));
@@ -257,13 +262,14 @@ impl<'a> Sections<'a> {
     /// Where the second section of a matrix with this many rows begins.
     fn second(&self, rows: usize) -> Option<u64> {
         match self.weight.layout {
-            WeightLayout::Dense(_) => (rows as u64).checked_mul(self.rows[0]),
+            WeightLayout::Dense(_) => (rows as u64).checked_mul(self.tiles[0]),
             WeightLayout::Packed(layout) => layout.scales_offset(rows, self.weight.k).ok().map(|o| o as u64),
         }
     }
 
     fn exact(&self, rows: usize) -> Option<u64> {
-        self.second(rows)?.checked_add((rows as u64).checked_mul(self.rows[1])?)
+        let tiles = rows.div_ceil(self.tile) as u64;
+        self.second(rows)?.checked_add(tiles.checked_mul(self.tiles[1])?)
     }
 
     /// Bytes of a buffer for this many rows: whole words, and never none.
@@ -271,32 +277,44 @@ impl<'a> Sections<'a> {
         self.exact(rows)?.max(4).checked_next_multiple_of(4)
     }
 
-    fn cut(&self, weight: &plan::Weight, total: usize, columns: usize, accumulators: usize) -> Result<Sharding, BackendError> {
-        let overflow = || BackendError::Limit { what: weight.name.clone(), needed: u64::MAX, limit: u64::MAX };
-        let word = |n: usize| u32::try_from(n).map_err(|_| overflow());
-        let mut sharding = Sharding { shards: vec![], segments: vec![], bytes: weight.bytes };
-        let source_second = self.second(weight.rows).ok_or_else(overflow)?;
-        for first in (0..total.max(1)).step_by(columns) {
+    /// One buffer for everything.
+    fn whole(&self, total: usize) -> Option<Sharding> {
+        let (columns, rows) = (u32::try_from(total).ok()?, u32::try_from(self.weight.rows).ok()?);
+        let bytes = self.weight.bytes;
+        let segments = vec![Segment { source: 0..bytes, shard: 0, to: 0 }];
+        let shards = vec![Shard { first: 0, columns, rows, bytes: self.bytes(self.weight.rows)? }];
+        Some(Sharding { shards, segments, bytes })
+    }
+
+    /// Shards of `columns` columns, a multiple of the tile. `None` on overflow.
+    fn cut(&self, total: usize, columns: usize, accumulators: usize) -> Option<Sharding> {
+        let mut sharding = Sharding { shards: vec![], segments: vec![], bytes: self.weight.bytes };
+        let source_second = self.second(self.weight.rows)?;
+        for first in (0..total).step_by(columns) {
             let here = columns.min(total - first);
             let rows = here * accumulators;
-            let bytes = self.bytes(rows).ok_or_else(overflow)?;
-            let second = self.second(rows).ok_or_else(overflow)?;
+            let second = self.second(rows)?;
             let index = sharding.shards.len();
             for a in 0..accumulators {
-                let (source, to) = ((a * total + first) as u64, (a * here) as u64);
-                for (section, (source_base, base)) in [(0, 0), (source_second, second)].into_iter().enumerate() {
-                    let row = self.rows[section];
-                    let start = source_base + source * row;
-                    let segment = Segment { source: start..start + here as u64 * row, shard: index, to: base + to * row };
+                let source = ((a * total + first) / self.tile) as u64;
+                let (to, tiles) = ((a * here / self.tile) as u64, here.div_ceil(self.tile) as u64);
+                for (bytes, (source_base, base)) in self.tiles.into_iter().zip([(0, 0), (source_second, second)]) {
+                    let start = source_base + source * bytes;
+                    let segment = Segment { source: start..start + tiles * bytes, shard: index, to: base + to * bytes };
                     if !segment.source.is_empty() {
                         sharding.segments.push(segment);
                     }
                 }
             }
-            sharding.shards.push(Shard { first: word(first)?, columns: word(here)?, rows: word(rows)?, bytes });
+            sharding.shards.push(Shard {
+                first: u32::try_from(first).ok()?,
+                columns: u32::try_from(here).ok()?,
+                rows: u32::try_from(rows).ok()?,
+                bytes: self.bytes(rows)?,
+            });
         }
         sharding.segments.sort_by_key(|s| s.source.start);
-        Ok(sharding)
+        Some(sharding)
     }
 }
 
