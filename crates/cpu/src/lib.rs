@@ -4,6 +4,7 @@
 //! slices it was given, and allocates nothing. What it computes does not depend on the number of threads, nor on how many
 //! rows are computed at a time.
 
+mod backend;
 mod error;
 mod isa;
 pub mod kernels;
@@ -12,10 +13,13 @@ mod math;
 mod memory;
 mod pool;
 mod rows;
+mod target;
 
+pub use backend::CpuBackend;
 pub use error::CpuError;
 pub use isa::Level;
 pub use machine::Machine;
 pub use memory::Buffer;
 pub use pool::Pool;
 pub use rows::{Rows, RowsMut};
+pub use target::CpuTarget;
