@@ -49,10 +49,7 @@ pub fn interpreted_only() -> Vec<Case> {
 }
 
 fn cases_of(wanted: impl Fn(Runs) -> bool) -> Vec<Case> {
-    let mut suite = Suite {
-        cases: vec![],
-        seed: 1,
-    };
+    let mut suite = Suite::new(1);
     Op::cases(&mut suite, wanted);
     suite.cases
 }
@@ -64,8 +61,15 @@ impl Case {
         self.expected_of(&graph)
     }
 
-    /// The results of another graph with the same inputs and sources.
+    /// The results of another graph with the same inputs and sources, states left out.
     pub fn expected_of(&self, graph: &Graph) -> Result<Vec<Tensor>, GraphError> {
+        let shown = graph.results.iter().map(|v| !graph.ty(*v).state);
+        let results = self.results_of(graph)?.into_iter().zip(shown);
+        Ok(results.filter(|r| r.1).map(|r| r.0).collect())
+    }
+
+    /// All results of a graph with the same inputs and sources, the last versions of states among them.
+    pub fn results_of(&self, graph: &Graph) -> Result<Vec<Tensor>, GraphError> {
         let mut given = self.inputs.iter();
         let mut inputs = Vec::new();
         for &v in &graph.inputs {
@@ -85,17 +89,10 @@ impl Case {
             }
         }
         let inputs: Vec<&Tensor> = inputs.iter().map(|t| t.as_ref()).collect();
-        let results = interpret(graph, &inputs, |name| {
+        interpret(graph, &inputs, |name| {
             let leaf = graph.leaves.iter().find(|l| l.name == name)?;
             self.leaf(&leaf.recipe, graph.ty(leaf.value))
-        })?;
-        let shown = graph.results.iter().map(|v| !graph.ty(*v).state);
-        Ok(results
-            .into_iter()
-            .zip(shown)
-            .filter(|(_, shown)| *shown)
-            .map(|(t, _)| t)
-            .collect())
+        })
     }
 
     fn leaf(&self, recipe: &Recipe, ty: &ValueType) -> Option<Tensor> {
@@ -232,6 +229,18 @@ pub struct Suite {
 }
 
 impl Suite {
+    /// No cases yet; `seed` decides what the random values will be.
+    pub fn new(seed: u64) -> Self {
+        Suite {
+            cases: vec![],
+            seed,
+        }
+    }
+
+    pub fn into_cases(self) -> Vec<Case> {
+        self.cases
+    }
+
     /// Starts a case with 1 token; the builder's `build` adds it.
     pub fn case(&mut self, name: impl Into<String>) -> CaseBuilder<'_> {
         self.seed += 1;

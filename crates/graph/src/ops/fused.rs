@@ -7,8 +7,8 @@ use ingle_quant::{ElementType, GgmlType};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Attention, Binary, EltOp, Matmul, Operation, Pairing, RmsNorm, Rope, Softcap, StateWrite,
-    Swiglu, Unary,
+    Attention, Binary, Constant, EltOp, Matmul, Operation, Pairing, RmsNorm, Rope, Softcap,
+    StateWrite, Swiglu, Unary,
 };
 use crate::suite::{CaseBuilder, Suite};
 use crate::{Graph, GraphError, Symbol, Tensor, ValueId, ValueType, shape};
@@ -67,6 +67,7 @@ impl Operation for Fused {
                 projections(suite, rows, int8);
                 gate_and_up(suite, rows, int8);
                 epilogues(suite, rows, int8);
+                residual_of_the_norm(suite, rows, int8);
             }
         }
     }
@@ -167,5 +168,19 @@ fn epilogues(suite: &mut Suite, rows: usize, int8: bool) {
     let y = c.push(Softcap { cap: 3.0 }, &[y]);
     let y = c.push(Unary { kind: EltOp::Cos }, &[y]);
     let y = c.push(Binary { kind: EltOp::Mul }, &[y, other]);
+    c.build(&[y]);
+}
+
+/// An epilogue that reads a constant, and what the product's own prologue gives.
+fn residual_of_the_norm(suite: &mut Suite, rows: usize, int8: bool) {
+    let mut c = start(suite, "matmul, scaled, added to its norm", rows, int8);
+    let x = c.f32("x", shape![Symbol::Tokens, 64], 1.0);
+    let norm = c.vector("norm", 64);
+    let n = c.push(RmsNorm { eps: 1e-5 }, &[x, norm]);
+    let w = c.weight("w", GgmlType::Q8_0, 64, 64);
+    let y = c.push(Matmul {}, &[n, w]);
+    let scale = c.push(Constant { value: 0.25 }, &[]);
+    let y = c.push(Binary { kind: EltOp::Mul }, &[y, scale]);
+    let y = c.push(Binary { kind: EltOp::Add }, &[n, y]);
     c.build(&[y]);
 }

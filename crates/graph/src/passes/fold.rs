@@ -21,30 +21,23 @@ pub fn fold(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> {
     let mut seen: Vec<usize> = Vec::new();
     for (_, node) in graph.nodes.iter().enumerate().filter(|(i, _)| live[*i]) {
         let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
-        if let Some((rewrite, value)) = folded(&mut copy, &node.op, &inputs)? {
+        // A result keeps its node: leaves and constants cannot be results, nor one value two of them.
+        let is_result = graph.results.iter().any(|r| node.outputs.contains(r));
+        let shared = match is_result {
+            true => None,
+            false => replacement(&mut copy, node, &inputs, &seen)?,
+        };
+        if let Some((rewrite, values)) = shared {
             trace.count(rewrite);
-            map.insert(node.outputs[0], value);
-            continue;
-        }
-        let twin = seen
-            .iter()
-            .copied()
-            .find(|&i| copy.nodes[i].op == node.op && copy.nodes[i].inputs == inputs);
-        if let (Some(i), false) = (twin, writes_state(node)) {
-            trace.count("share_equal");
-            map.extend(
-                node.outputs
-                    .iter()
-                    .copied()
-                    .zip(copy.nodes[i].outputs.clone()),
-            );
+            map.extend(node.outputs.iter().copied().zip(values));
             continue;
         }
         seen.push(copy.nodes.len());
         copy_node(node, &mut copy, &mut map)?;
     }
     finish(graph, &mut copy, &map);
-    drop_unused_leaves(&copy)
+    // What folded left its constants behind.
+    without_dead_nodes(&copy)
 }
 
 /// Which nodes some result depends on.
@@ -101,6 +94,23 @@ pub(super) fn drop_unused_leaves(graph: &Graph) -> Result<Graph, GraphError> {
 
 fn writes_state(node: &Node) -> bool {
     matches!(node.op, Op::StateWrite(_))
+}
+
+/// The rewrite that makes a node unnecessary, and the values in place of its outputs.
+fn replacement(
+    graph: &mut Graph,
+    node: &Node,
+    inputs: &[ValueId],
+    seen: &[usize],
+) -> Result<Option<(&'static str, Vec<ValueId>)>, GraphError> {
+    if let Some((rewrite, value)) = folded(graph, &node.op, inputs)? {
+        return Ok(Some((rewrite, vec![value])));
+    }
+    let same = |n: &&Node| n.op == node.op && n.inputs == inputs;
+    let twin = seen.iter().map(|&i| &graph.nodes[i]).find(same);
+    Ok(twin
+        .filter(|_| !writes_state(node))
+        .map(|n| ("share_equal", n.outputs.clone())))
 }
 
 fn constant(graph: &Graph, value: ValueId) -> Option<f32> {

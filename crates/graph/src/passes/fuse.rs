@@ -102,13 +102,9 @@ impl<'a> Fuser<'a> {
             return None;
         }
         let mut group = Group {
-            copies: self.prologue(node.inputs[0]),
             nodes: vec![id],
-            rewrites: vec![],
+            ..Group::default()
         };
-        if !group.copies.is_empty() {
-            group.rewrites.push("prologue");
-        }
         let y = node.outputs[0];
         if let Some((halves, slices)) = self.halves(y)
             && let Some((copies, nodes)) = self.absorb(halves.to_vec(), true)
@@ -123,22 +119,31 @@ impl<'a> Fuser<'a> {
             group.copies.extend(copies);
             group.nodes.extend(nodes);
         }
+        let prologue = self.prologue(node.inputs[0], &group.nodes[1..]);
+        if !prologue.is_empty() {
+            group.rewrites.push("prologue");
+            group.copies.extend(prologue);
+        }
         (group.nodes.len() + group.copies.len() > 1).then_some(group)
     }
 
-    /// The quantisation and norm that `x` comes from.
-    fn prologue(&self, mut x: ValueId) -> Vec<NodeId> {
+    /// The quantisation and norm that `x` comes from, as far as the epilogue does not read what they give: a launch has
+    /// that for its own row only while it reads `x`.
+    fn prologue(&self, mut x: ValueId, epilogue: &[NodeId]) -> Vec<NodeId> {
+        let read = |v: ValueId| epilogue.iter().any(|n| self.node(*n).inputs.contains(&v));
         let mut copies = Vec::new();
-        if let Some(id) = self.producer(x)
-            && matches!(self.node(id).op, Op::QuantizeActivations(_))
-        {
-            copies.push(id);
-            x = self.node(id).inputs[0];
-        }
-        if let Some(id) = self.producer(x)
-            && matches!(self.node(id).op, Op::RmsNorm(_))
-        {
-            copies.push(id);
+        for wanted in ["quantize_activations", "rms_norm"] {
+            match self
+                .producer(x)
+                .filter(|id| self.node(*id).op.name() == wanted)
+            {
+                Some(_) if read(x) => break,
+                Some(id) => {
+                    copies.push(id);
+                    x = self.node(id).inputs[0];
+                }
+                None => {}
+            }
         }
         copies
     }

@@ -66,10 +66,15 @@ pub(super) fn finish(graph: &Graph, copy: &mut Graph, map: &HashMap<ValueId, Val
 
 /// Replaces every composite op by primitive ones; regions are opened.
 pub fn decompose_all(graph: &Graph) -> Result<Graph, GraphError> {
+    decompose(graph, &|_| true)
+}
+
+/// Replaces the composite ops that `open` admits by more primitive ones, and so on with those.
+pub fn decompose(graph: &Graph, open: &dyn Fn(&Op) -> bool) -> Result<Graph, GraphError> {
     let (mut copy, mut map) = shell(graph)?;
     for node in &graph.nodes {
         let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
-        let outputs = expand(&mut copy, &node.op, &inputs, &|_| true)?;
+        let outputs = expand(&mut copy, &node.op, &inputs, open)?;
         map.extend(node.outputs.iter().copied().zip(outputs));
     }
     finish(graph, &mut copy, &map);
@@ -77,7 +82,7 @@ pub fn decompose_all(graph: &Graph) -> Result<Graph, GraphError> {
 }
 
 /// Adds `op` to `graph`, decomposed as long as there are composite ops that `open` admits; gives its outputs.
-pub(super) fn expand(
+fn expand(
     graph: &mut Graph,
     op: &Op,
     inputs: &[ValueId],

@@ -15,7 +15,7 @@ mod recognise;
 mod region;
 mod trace;
 
-pub use inline::{decompose_all, inline};
+pub use inline::{decompose, decompose_all, inline};
 pub use lower::lower;
 pub use trace::{Stage, Trace};
 

@@ -9,13 +9,16 @@
 
 use super::Trace;
 use super::fold::without_dead_nodes;
-use super::inline::{copy_node, expand, finish, shell};
+use super::inline::{copy_node, decompose, finish, shell};
 use crate::ops::{EltOp, Op, Runs};
 use crate::{Graph, GraphError, ValueId};
 
 /// See the module.
 pub fn recognise(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> {
-    let graph = with_kernels_only(graph, trace)?;
+    let no_kernel = |op: &Op| op.runs() == Runs::Decomposed;
+    let apart = graph.nodes.iter().filter(|n| no_kernel(&n.op));
+    apart.for_each(|_| trace.count("decompose"));
+    let graph = decompose(graph, &no_kernel)?;
     let shapes = shapes()?;
     let (mut copy, mut map) = shell(&graph)?;
     for node in &graph.nodes {
@@ -38,23 +41,6 @@ pub(super) fn rewrites() -> Vec<&'static str> {
     let mut names: Vec<&'static str> = Op::patterns().iter().map(|p| p.example.name()).collect();
     names.dedup();
     names
-}
-
-/// Decomposes the composite ops that no kernel computes.
-fn with_kernels_only(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> {
-    let (mut copy, mut map) = shell(graph)?;
-    for node in &graph.nodes {
-        let inputs: Vec<ValueId> = node.inputs.iter().map(|v| map[v]).collect();
-        if node.op.runs() == Runs::Decomposed {
-            trace.count("decompose");
-        }
-        let outputs = expand(&mut copy, &node.op, &inputs, &|op| {
-            op.runs() == Runs::Decomposed
-        })?;
-        map.extend(node.outputs.iter().copied().zip(outputs));
-    }
-    finish(graph, &mut copy, &map);
-    Ok(copy)
 }
 
 /// A pattern's example, decomposed.

@@ -219,7 +219,7 @@ impl<'a> Builder<'a> {
     fn accumulators(&mut self, y: ValueId) -> Result<(), String> {
         let mut slices: Vec<(&crate::ops::Slice, ValueId)> = Vec::new();
         for node in &self.region.nodes {
-            if let (Op::Slice(s), true) = (&node.op, node.inputs[0] == y) {
+            if let (Op::Slice(s), true) = (&node.op, node.inputs.first() == Some(&y)) {
                 slices.push((s, node.outputs[0]));
             }
         }

@@ -3,6 +3,8 @@
 #![allow(dead_code)] // Each test binary uses a part of it.
 
 pub mod executor;
+pub mod random;
+pub mod wrong;
 
 use ingle_graph::kernel::{KernelSpec, MatmulSpec, WeightLayout};
 use ingle_graph::ops::{
