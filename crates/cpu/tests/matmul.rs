@@ -13,7 +13,7 @@ use ingle_cpu::kernels::quantize_activations::{QuantizedRows, quantize_rows};
 use ingle_cpu::{CpuError, Machine, Rows, RowsMut};
 use ingle_graph::ops::EltOp;
 use ingle_graph::{Extra, Operand, Program, Step};
-use ingle_quant::{ElementType, PackedLayout, unpack};
+use ingle_quant::{ElementType, PackedLayout, ScaleType, unpack};
 
 /// Sums in `f64`, and the sums of magnitudes that errors are measured by.
 fn reference(weight: &[f32], x: &[f32], k: usize) -> (Vec<f64>, Vec<f64>) {
@@ -328,6 +328,54 @@ fn epilogue_sees_two_accumulators_and_extras() {
                 assert!(
                     (found - expected).abs() < 1e-5,
                     "({r}, {c}): {found}, expected {expected}"
+                );
+            }
+        }
+    }
+}
+
+/// Scales of every kind that a half can be: subnormal, the largest, infinite, NaN.
+#[test]
+fn odd_scales_keep_their_value() {
+    let (n, k) = (16, 32);
+    let halves = [
+        0x0001u16, 0x83ff, 0x0400, 0x7bff, 0x7c00, 0xfc00, 0x7e00, 0x8000,
+    ];
+    for machine in machines() {
+        let rows = machine.level().tile_rows();
+        let layout = layouts(rows)
+            .into_iter()
+            .find(|l| l.bits == 8 && l.group == 32 && l.scale == ScaleType::F16)
+            .expect("in the list");
+        let mut bytes = vec![1u8; layout.bytes(n, k).expect("valid")];
+        for (t, tile) in bytes.chunks_exact_mut(rows * 34).enumerate() {
+            for (r, scale) in tile[rows * 32..].chunks_exact_mut(2).enumerate() {
+                scale.copy_from_slice(&halves[(t * rows + r) % 8].to_le_bytes());
+            }
+        }
+        let weight = Weight::Packed(PackedMatrix::new(layout, &bytes, n, k).expect("valid"));
+        let program = identity();
+        let epilogue = Epilogue {
+            program: &program,
+            extras: &[],
+        };
+        let x = vec![0.5; k];
+        for int8 in [false, true] {
+            let y = Case {
+                weight,
+                x: &x,
+                rows: 1,
+                int8,
+                n,
+            }
+            .run(&machine, epilogue)
+            .expect("fits");
+            for (i, y) in y.iter().enumerate() {
+                let expected = 16.0 * f16::from_bits(halves[i % 8]).to_f32();
+                let same = (y - expected).abs() <= 1e-6 * expected.abs() || *y == expected;
+                assert!(
+                    same || y.is_nan() && !expected.is_finite(),
+                    "{y}, expected {expected}"
                 );
             }
         }

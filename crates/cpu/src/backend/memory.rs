@@ -1,5 +1,7 @@
 //! The buffers of a plan, by kind.
 
+use std::ops::Range;
+
 use ingle_graph::backend::BackendError;
 use ingle_graph::plan::{Buffer as Place, Plan, Port};
 use ingle_graph::{Dims, Symbol};
@@ -10,7 +12,7 @@ use crate::{Buffer, CpuError};
 
 /// All buffers of a plan. A place is `None` only while the launch that writes it runs.
 pub(super) struct Memory {
-    weights: Vec<Option<Buffer>>,
+    weights: Weights,
     states: Vec<Option<Buffer>>,
     inputs: Vec<Option<Buffer>>,
     results: Vec<Option<Buffer>>,
@@ -23,7 +25,6 @@ pub(super) struct Memory {
 
 impl Memory {
     pub fn new(plan: &Plan) -> Result<Self, CpuError> {
-        let weights = plan.weights.iter().map(|w| zeroed(Some(w.bytes)));
         let block_bytes = plan.states.iter().map(|s| {
             let elements = s
                 .shape
@@ -35,7 +36,7 @@ impl Memory {
                 .ok_or(CpuError::Memory { bytes: usize::MAX })
         });
         Ok(Memory {
-            weights: weights.collect::<Result<_, _>>()?,
+            weights: Weights::new(plan)?,
             states: plan
                 .states
                 .iter()
@@ -58,8 +59,9 @@ impl Memory {
         self.pool
     }
 
-    pub fn weight_mut(&mut self, index: usize) -> Option<&mut Buffer> {
-        self.weights.get_mut(index)?.as_mut()
+    pub fn weight_mut(&mut self, index: usize) -> Option<&mut [u8]> {
+        let (buffer, range) = self.weights.places.get(index)?.clone();
+        self.weights.buffers[buffer].as_mut_slice().get_mut(range)
     }
 
     pub fn result(&self, index: usize) -> Option<&Buffer> {
@@ -145,41 +147,50 @@ impl Memory {
         Ok(())
     }
 
-    fn place(&self, place: Place) -> &Option<Buffer> {
-        match place {
-            Place::Weight(i) => &self.weights[i as usize],
+    /// A buffer that launches may write; weights are not.
+    fn place(&self, place: Place) -> Option<&Option<Buffer>> {
+        Some(match place {
+            Place::Weight(_) => return None,
             Place::State(i) => &self.states[i as usize],
             Place::Input(i) => &self.inputs[i as usize],
             Place::Result(i) => &self.results[i as usize],
             Place::Scratch(i) => &self.scratch[i as usize],
-        }
+        })
     }
 
-    fn place_mut(&mut self, place: Place) -> &mut Option<Buffer> {
-        match place {
-            Place::Weight(i) => &mut self.weights[i as usize],
+    fn place_mut(&mut self, place: Place) -> Option<&mut Option<Buffer>> {
+        Some(match place {
+            Place::Weight(_) => return None,
             Place::State(i) => &mut self.states[i as usize],
             Place::Input(i) => &mut self.inputs[i as usize],
             Place::Result(i) => &mut self.results[i as usize],
             Place::Scratch(i) => &mut self.scratch[i as usize],
-        }
+        })
     }
 
     /// Takes a buffer out to write it. [`Memory::put`] brings it back.
     pub fn take(&mut self, place: Place) -> Result<Buffer, CpuError> {
-        self.place_mut(place).take().ok_or_else(|| missing(place))
+        self.place_mut(place)
+            .and_then(Option::take)
+            .ok_or_else(|| missing(place))
     }
 
     pub fn put(&mut self, place: Place, buffer: Buffer) {
-        *self.place_mut(place) = Some(buffer);
+        if let Some(home) = self.place_mut(place) {
+            *home = Some(buffer);
+        }
     }
 
     /// The bytes of a buffer that is read.
     pub fn bytes(&self, place: Place) -> Result<&[u8], CpuError> {
-        self.place(place)
-            .as_ref()
-            .map(Buffer::as_slice)
-            .ok_or_else(|| missing(place))
+        let bytes = match place {
+            Place::Weight(i) => Some(self.weights.bytes(i as usize)),
+            _ => self
+                .place(place)
+                .and_then(Option::as_ref)
+                .map(Buffer::as_slice),
+        };
+        bytes.ok_or_else(|| missing(place))
     }
 
     /// The first `len` elements of a buffer.
@@ -190,6 +201,53 @@ impl Memory {
     /// The first `len` elements of a buffer.
     pub fn i32(&self, place: Place, len: usize) -> Result<&[i32], CpuError> {
         elements(self.bytes(place)?, len)
+    }
+}
+
+/// The weights of a plan, many to a buffer: only long buffers lie in huge pages, and a step reads every weight.
+struct Weights {
+    buffers: Vec<Buffer>,
+    /// For each weight, which buffer and where in it.
+    places: Vec<(usize, Range<usize>)>,
+}
+
+/// Bytes after which another buffer begins: a heap in a browser has room for several of this size, but not for all of a
+/// large model in one piece.
+const WEIGHTS_PER_BUFFER: usize = 256 << 20;
+
+/// Weights begin at a cache line.
+const WEIGHT_ALIGN: usize = 64;
+
+impl Weights {
+    fn new(plan: &Plan) -> Result<Self, CpuError> {
+        let too_large = CpuError::Memory { bytes: usize::MAX };
+        let mut lengths = vec![0usize];
+        let mut places = Vec::with_capacity(plan.weights.len());
+        for weight in &plan.weights {
+            let bytes = usize::try_from(weight.bytes).map_err(|_| too_large.clone())?;
+            let last = lengths.len() - 1;
+            let start = lengths[last].next_multiple_of(WEIGHT_ALIGN);
+            match start.checked_add(bytes) {
+                Some(end) if start == 0 || end <= WEIGHTS_PER_BUFFER => {
+                    places.push((last, start..end));
+                    lengths[last] = end;
+                }
+                _ => {
+                    places.push((last + 1, 0..bytes));
+                    lengths.push(bytes);
+                }
+            }
+        }
+        let buffers = lengths.into_iter().map(Buffer::zeroed);
+        Ok(Weights {
+            buffers: buffers.collect::<Result<_, _>>()?,
+            places,
+        })
+    }
+
+    fn bytes(&self, index: usize) -> &[u8] {
+        let (buffer, range) = &self.places[index];
+        &self.buffers[*buffer].as_slice()[range.clone()]
     }
 }
 

@@ -114,7 +114,7 @@ impl Backend for CpuBackend {
         let len = bytes.len();
         let target = usize::try_from(offset).ok().and_then(|start| {
             let end = start.checked_add(len)?;
-            buffer?.as_mut_slice().get_mut(start..end)
+            buffer?.get_mut(start..end)
         });
         let target = target
             .ok_or_else(|| input("weight", expected(), format!("{len} bytes at {offset}")))?;
