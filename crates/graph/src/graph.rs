@@ -114,7 +114,6 @@ impl Graph {
         recipe: Recipe,
     ) -> Result<ValueId, GraphError> {
         let name = name.into();
-        recipe.check()?;
         if let Some(leaf) = self.leaves.iter().find(|l| l.name == name) {
             if leaf.recipe == recipe && self.values[leaf.value.index()].ty == ty {
                 return Ok(leaf.value);
@@ -125,12 +124,24 @@ impl Graph {
                 found: format!("two of @{name}"),
             });
         }
+        self.new_leaf(name, ty, recipe, Role::Frozen)
+    }
+
+    /// Adds a leaf whose name is known to be new.
+    pub(crate) fn new_leaf(
+        &mut self,
+        name: String,
+        ty: ValueType,
+        recipe: Recipe,
+        role: Role,
+    ) -> Result<ValueId, GraphError> {
+        recipe.check()?;
         let id = LeafId(self.leaves.len() as u32);
         let value = self.value(name.clone(), ty, Def::Leaf(id));
         self.leaves.push(Leaf {
             name,
             recipe,
-            role: Role::Frozen,
+            role,
             value,
         });
         Ok(value)

@@ -55,6 +55,19 @@ impl Recipe {
         }
     }
 
+    /// `scale · x + shift` of this recipe; an edit of an edit is one edit.
+    pub fn affine(&self, scale: f32, shift: f32) -> Self {
+        let (of, (scale, shift)) = match self {
+            Recipe::Affine {
+                of,
+                scale: inner,
+                shift: offset,
+            } => (of.clone(), (inner * scale, offset * scale + shift)),
+            other => (Box::new(other.clone()), (scale, shift)),
+        };
+        Recipe::Affine { of, scale, shift }
+    }
+
     /// How many rows the recipe gives.
     pub fn rows(&self) -> usize {
         match self {

@@ -1,18 +1,24 @@
 //! The verifier. What holds of a verified graph, so that nothing later has to ask:
 //!
-//! 1. Every value is defined once, by the input, leaf or node that it names, and before it is used.
-//! 2. Every output has the type that its op infers from its inputs; attributes are in range.
-//! 3. Names of inputs, leaves and results are unique, not empty and without spaces; an input's is no number. Results are
-//!    computed by nodes.
-//! 4. A leaf's recipe gives as many rows as its type has, and is well formed.
-//! 5. A state version is written at most once; every read of a version comes before the next write; the last version of
-//!    every state input is a result.
-//! 6. Regions have no leaves and are verified too; what a node reads from a region is one of its results.
+//! 1. Every id names what exists.
+//! 2. Every value is defined once, by the input, leaf or node that it names, and before it is used.
+//! 3. Every output has the type that its op infers from its inputs; attributes are in range. No type has more than 2⁴⁰
+//!    elements for each unit of its symbols.
+//! 4. Names of inputs, leaves and results are unique, not empty, and without spaces and braces; an input's is no number.
+//!    The graph's own name is one line. Results are computed by nodes.
+//! 5. A leaf's recipe gives as many rows as its type has, and is well formed.
+//! 6. A state version is written at most once; every read of a version comes before the next write; the last version of
+//!    every state that is written is a result, and no other version is.
+//! 7. Regions have no name, no leaves and no regions, and are verified too; what a node reads from a region is one of its
+//!    results.
 
 use std::collections::HashSet;
 
 use crate::ops::Op;
 use crate::{Def, Graph, GraphError, LeafId, NodeId, ValueId};
+
+/// More elements than any tensor has; a few of them can be added up in 64 bits.
+const MAX_ELEMENTS: u64 = 1 << 40;
 
 /// Checks the invariants above.
 pub fn verify(graph: &Graph) -> Result<(), GraphError> {
@@ -26,31 +32,71 @@ pub fn verify(graph: &Graph) -> Result<(), GraphError> {
     ids(graph).or_else(|found| fail("ids name what exists", found))?;
     definitions(graph)
         .or_else(|found| fail("values are defined once and before they are used", found))?;
-    for node in &graph.nodes {
-        let types: Vec<_> = node.inputs.iter().map(|v| graph.ty(*v)).collect();
-        let inferred = node.op.infer(&types)?;
-        let found: Vec<_> = node.outputs.iter().map(|v| graph.ty(*v).clone()).collect();
-        if inferred != found {
-            return fail(
-                "outputs have the inferred types",
-                format!("{}: {found:?}", node.op.name()),
-            );
-        }
-        if let Op::Fused(f) = &node.op {
-            if !f.region.leaves.is_empty() {
-                return fail("regions have no leaves", f.region.leaves[0].name.clone());
-            }
-            verify_region(&f.region)?;
-        }
-    }
+    regions(graph)?;
+    types(graph)?;
+    sizes(graph).or_else(|found| fail("types have a size", found))?;
     names(graph).or_else(|found| fail("names are unique", found))?;
     leaves(graph)?;
     states(graph).or_else(|found| fail("states are versioned", found))
 }
 
-/// A region is a graph whose states are results of the node, not of the region's own inputs.
-fn verify_region(region: &Graph) -> Result<(), GraphError> {
-    verify(region)
+/// Verifies the regions, whose types the ops' inference relies on.
+fn regions(graph: &Graph) -> Result<(), GraphError> {
+    for node in &graph.nodes {
+        let Op::Fused(fused) = &node.op else {
+            continue;
+        };
+        let region = &fused.region;
+        let wrong = if !region.name.is_empty() {
+            Some(("regions have no name", region.name.clone()))
+        } else if let Some(leaf) = region.leaves.first() {
+            Some(("regions have no leaves", leaf.name.clone()))
+        } else if region.nodes.iter().any(|n| matches!(n.op, Op::Fused(_))) {
+            Some(("regions have no regions", "one inside another".into()))
+        } else {
+            None
+        };
+        if let Some((invariant, found)) = wrong {
+            let graph = graph.name.clone();
+            return Err(GraphError::Invariant {
+                graph,
+                invariant,
+                found,
+            });
+        }
+        verify(region)?;
+    }
+    Ok(())
+}
+
+fn types(graph: &Graph) -> Result<(), GraphError> {
+    for node in &graph.nodes {
+        let types: Vec<_> = node.inputs.iter().map(|v| graph.ty(*v)).collect();
+        let inferred = node.op.infer(&types)?;
+        let found = node.outputs.iter().map(|v| graph.ty(*v));
+        if !inferred.iter().eq(found.clone()) {
+            let found: Vec<String> = found.map(ToString::to_string).collect();
+            return Err(GraphError::Invariant {
+                graph: graph.name.clone(),
+                invariant: "outputs have the inferred types",
+                found: format!("{}: {}", node.op.name(), found.join("; ")),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn sizes(graph: &Graph) -> Result<(), String> {
+    let fits = |ty: &crate::ValueType| {
+        let constant = ty.shape.iter().filter_map(|d| d.constant());
+        let mut elements = constant.map(|n| n as u64);
+        let elements = elements.try_fold(1, u64::checked_mul);
+        elements.is_some_and(|n| n <= MAX_ELEMENTS)
+    };
+    match graph.values.iter().find(|v| !fits(&v.ty)) {
+        Some(v) => Err(v.ty.to_string()),
+        None => Ok(()),
+    }
 }
 
 fn ids(graph: &Graph) -> Result<(), String> {
@@ -111,6 +157,9 @@ fn definitions(graph: &Graph) -> Result<(), String> {
 }
 
 fn names(graph: &Graph) -> Result<(), String> {
+    if graph.name.trim() != graph.name || graph.name.contains(char::is_control) {
+        return Err(format!("the graph's own, {:?}", graph.name));
+    }
     let inputs = graph
         .inputs
         .iter()
@@ -135,7 +184,7 @@ fn names(graph: &Graph) -> Result<(), String> {
         let number = kind == "input" && name.bytes().all(|b| b.is_ascii_digit());
         if name.is_empty()
             || number
-            || name.contains(char::is_whitespace)
+            || name.contains(|c: char| c.is_whitespace() || matches!(c, '{' | '}'))
             || !seen.insert((kind, name))
         {
             return Err(format!("{kind} {name:?}"));
@@ -189,6 +238,9 @@ fn states(graph: &Graph) -> Result<(), String> {
                 }
             };
         }
+    }
+    if let Some(v) = graph.results.iter().find(|v| written.contains(v)) {
+        return Err(format!("version {} is a result, and was written over", v.0));
     }
     let last = (0..graph.values.len() as u32).map(ValueId).find(|v| {
         graph.ty(*v).state

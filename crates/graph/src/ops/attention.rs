@@ -3,7 +3,8 @@
 //!
 //! Row `r` of sequence `seq[r]` sees positions `0 ..= pos[r]` (the last `window` of them, if there is one). Position `p`
 //! lies in block `table[seq[r], p / 32]`, place `p % 32`. `y = softmax(cap(scale · q kᵀ)) v`, head by head; query head
-//! `h` reads key head `h / (heads / kv_heads)`; `cap` is the soft cap of [`super::Softcap`].
+//! `h` reads key head `h / (heads / kv_heads)`; `cap` is the soft cap of [`super::Softcap`]. The host never asks for a
+//! position, sequence or block that does not exist; the reference then gives a row of NaN.
 
 use ingle_quant::ElementType;
 use serde::{Deserialize, Serialize};
@@ -66,43 +67,16 @@ impl Operation for Attention {
 
     fn reference(&self, inputs: &[&Tensor]) -> Vec<Tensor> {
         let (q, kv) = (inputs[0], inputs[1]);
-        let (pos, seq, table) = (inputs[2].as_i32(), inputs[3].as_i32(), inputs[4]);
-        let [_, _, kv_heads, _, d] = kv.shape[..] else {
-            unreachable!("the rank was checked")
-        };
-        let blocks = table.shape[1];
-        let mut out = vec![0.0; q.len()];
-        for (r, (row, y)) in q
-            .as_f32()
-            .chunks_exact(q.shape[1])
-            .zip(out.chunks_exact_mut(q.shape[1]))
-            .enumerate()
-        {
-            let last = pos[r] as usize;
-            let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
-            for h in 0..self.heads {
-                let at = |which: usize, p: usize| {
-                    let block = table.as_i32()[seq[r] as usize * blocks + p / KV_BLOCK] as usize;
-                    let head = h / (self.heads / kv_heads);
-                    let start =
-                        (((block * 2 + which) * kv_heads + head) * KV_BLOCK + p % KV_BLOCK) * d;
-                    &kv.as_f32()[start..start + d]
-                };
-                let query = &row[h * d..(h + 1) * d];
-                let scores: Vec<f64> = (first..=last)
-                    .map(|p| self.score(query, at(0, p)))
-                    .collect();
-                let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-                let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
-                let sum: f64 = weights.iter().sum();
-                for i in 0..d {
-                    let v = weights
-                        .iter()
-                        .zip(first..)
-                        .map(|(w, p)| w * f64::from(at(1, p)[i]))
-                        .sum::<f64>();
-                    y[h * d + i] = (v / sum) as f32;
-                }
+        let d = kv.shape[4];
+        let mut out = vec![f32::NAN; q.len()];
+        let rows = q.as_f32().chunks_exact(q.shape[1]);
+        for (r, (row, y)) in rows.zip(out.chunks_exact_mut(q.shape[1])).enumerate() {
+            let Some(seen) = self.seen(r, &inputs[1..]) else {
+                continue;
+            };
+            let heads = row.chunks_exact(d).zip(y.chunks_exact_mut(d));
+            for (h, (query, y)) in heads.enumerate() {
+                self.head(h, query, kv, &seen, y);
             }
         }
         vec![Tensor::f32(&q.shape, out)]
@@ -188,6 +162,45 @@ impl Operation for Attention {
 }
 
 impl Attention {
+    /// Where what row `r` sees lies: block and place of each position. `None` if its sequence, its position or a block
+    /// is none that there is.
+    fn seen(&self, r: usize, inputs: &[&Tensor]) -> Option<Vec<(usize, usize)>> {
+        let (kv, table) = (inputs[0], inputs[3]);
+        let (rows, blocks) = (table.shape[0], table.shape[1]);
+        let last = usize::try_from(inputs[1].as_i32()[r]).ok()?;
+        let seq = usize::try_from(inputs[2].as_i32()[r]).ok()?;
+        if seq >= rows || last >= blocks * KV_BLOCK {
+            return None;
+        }
+        let entries = &table.as_i32()[seq * blocks..(seq + 1) * blocks];
+        let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
+        let place = |p: usize| {
+            let block = usize::try_from(entries[p / KV_BLOCK]).ok();
+            let block = block.filter(|&b| b < kv.shape[0]);
+            block.map(|b| (b, p % KV_BLOCK))
+        };
+        (first..=last).map(place).collect()
+    }
+
+    /// One head of one row.
+    fn head(&self, h: usize, q: &[f32], kv: &Tensor, seen: &[(usize, usize)], y: &mut [f32]) {
+        let (kv_heads, d) = (kv.shape[2], kv.shape[4]);
+        let head = h / (self.heads / kv_heads);
+        let at = |which: usize, (block, place): (usize, usize)| {
+            let start = (((block * 2 + which) * kv_heads + head) * KV_BLOCK + place) * d;
+            &kv.as_f32()[start..start + d]
+        };
+        let scores: Vec<f64> = seen.iter().map(|&p| self.score(q, at(0, p))).collect();
+        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let weights: Vec<f64> = scores.iter().map(|s| (s - max).exp()).collect();
+        let sum: f64 = weights.iter().sum();
+        for (i, y) in y.iter_mut().enumerate() {
+            let values = seen.iter().map(|&p| f64::from(at(1, p)[i]));
+            let mixed: f64 = weights.iter().zip(values).map(|(w, v)| w * v).sum();
+            *y = (mixed / sum) as f32;
+        }
+    }
+
     fn score(&self, q: &[f32], k: &[f32]) -> f64 {
         let dot: f64 = q
             .iter()

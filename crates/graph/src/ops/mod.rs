@@ -278,7 +278,8 @@ pub(crate) fn vector(
     ty: &ValueType,
     len: usize,
 ) -> Result<(), GraphError> {
-    if ty.element() == Some(ElementType::F32) && ty.shape == [crate::Dim::Const(len)] {
+    let plain = ty.element() == Some(ElementType::F32) && !ty.state;
+    if plain && ty.shape == [crate::Dim::Const(len)] {
         Ok(())
     } else {
         Err(wrong(op, input, format!("f32[{len}]"), ty))

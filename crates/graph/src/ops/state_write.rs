@@ -2,7 +2,8 @@
 //!
 //! The pool is `[pool, 2, kv_heads, 32, head_dim]`: blocks of 32 positions, first the keys of every head, then the
 //! values. Row `r` goes to slot `slots[r] = block · 32 + place`. Each version is written at most once, and every read of
-//! a version comes before the next write, so a backend writes in place.
+//! a version comes before the next write, so a backend writes in place. The host never gives a slot outside the pool; the
+//! reference then writes nothing.
 
 use ingle_quant::ElementType;
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,11 @@ impl Operation for StateWrite {
         let mut data = kv.as_f32().to_vec();
         for (which, x) in inputs[1..3].iter().enumerate() {
             for (row, &slot) in x.as_f32().chunks_exact(heads * head_dim).zip(slots) {
-                let (block, place) = (slot as usize / KV_BLOCK, slot as usize % KV_BLOCK);
+                let slot = usize::try_from(slot).ok();
+                let Some(slot) = slot.filter(|s| *s < kv.shape[0] * KV_BLOCK) else {
+                    continue;
+                };
+                let (block, place) = (slot / KV_BLOCK, slot % KV_BLOCK);
                 for (h, head) in row.chunks_exact(head_dim).enumerate() {
                     let at = (((block * 2 + which) * heads + h) * KV_BLOCK + place) * head_dim;
                     data[at..at + head_dim].copy_from_slice(head);

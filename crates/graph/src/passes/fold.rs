@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use super::Trace;
 use super::inline::{copy_node, finish, shell};
 use crate::ops::{Constant, EltOp, Op};
-use crate::{Graph, GraphError, Node, Recipe, ValueId};
+use crate::{Graph, GraphError, Node, ValueId};
 
 /// See the module.
 pub fn fold(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> {
@@ -170,11 +170,10 @@ fn edited_leaf(
         return Ok(None);
     }
     let name = format!("{}*{scale}+{shift}", leaf.name);
-    let recipe = Recipe::Affine {
-        of: Box::new(leaf.recipe.clone()),
-        scale,
-        shift,
-    };
+    let recipe = leaf.recipe.affine(scale, shift);
+    if recipe.check().is_err() {
+        return Ok(None);
+    }
     let ty = graph.ty(value).clone();
     Ok(Some(("edit_leaf", graph.leaf(name, ty, recipe)?)))
 }

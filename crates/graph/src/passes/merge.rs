@@ -126,7 +126,8 @@ fn emit(
     x: ValueId,
     projections: &[Projection],
 ) -> Result<(), GraphError> {
-    let width = projections.iter().map(|p| p.columns).sum::<usize>();
+    let columns = projections.iter().map(|p| p.columns);
+    let width = columns.fold(0, usize::saturating_add);
     let k = graph.ty(projections[0].weight).shape[1];
     let weight_ty = ValueType {
         shape: vec![width.into(), k],

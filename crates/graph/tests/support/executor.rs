@@ -213,6 +213,8 @@ impl Executor {
         let mut out = vec![0.0; weight.rows * weight.k];
         match weight.layout {
             WeightLayout::Packed(layout) => {
+                // There may be more bytes than the layout takes.
+                let bytes = &bytes[..layout.bytes(weight.rows, weight.k).unwrap()];
                 unpack(&layout, bytes, weight.rows, weight.k, &mut out).unwrap();
             }
             WeightLayout::Dense(ElementType::F32) => {
