@@ -594,10 +594,22 @@ fn label(graph: &Graph, node: &Node) -> String {
         .find(|v| graph.ty(**v).state)
         .map(|v| root_state(graph, *v));
     match (&weights[..], state) {
-        ([], Some(name)) => format!("{} {name}", node.op.name()),
-        ([], None) => node.op.name().to_owned(),
+        ([], Some(name)) => format!("{} {name}", ops_of(node)),
+        ([], None) => ops_of(node),
         (names, _) => names.join(", "),
     }
+}
+
+/// The ops that a node computes, without those that only cut.
+fn ops_of(node: &Node) -> String {
+    let Op::Fused(fused) = &node.op else {
+        return node.op.name().to_owned();
+    };
+    let nodes = fused.region.nodes.iter();
+    let mut names: Vec<&str> = nodes.map(|n| n.op.name()).collect();
+    names.retain(|n| !matches!(*n, "slice" | "constant"));
+    names.dedup();
+    names.join(" + ")
 }
 
 /// The name of the state input that `value` is a version of.

@@ -12,6 +12,7 @@ use ingle_graph::ops::{
     StateWrite, Swiglu, TakeRows,
 };
 use ingle_graph::passes::{Choice, RowRange, Target};
+use ingle_graph::plan::Size;
 use ingle_graph::{Data, Graph, Recipe, Symbol, Tensor, ValueId, ValueType, shape};
 use ingle_quant::{ElementType, GgmlType, LayoutRequest, PackedLayout, Placement, Storage};
 
@@ -62,6 +63,91 @@ impl Target for AnyTarget {
             why: "the only one".into(),
             text: None,
             workspace: None,
+        })
+    }
+}
+
+/// A target that chooses like one of the backends, by rules short enough to see through.
+pub struct LikeTarget {
+    name: &'static str,
+    request: LayoutRequest,
+    /// Whether attention runs in two passes, with a workspace between them, when there are few rows.
+    split_attention: bool,
+}
+
+impl LikeTarget {
+    /// Tiles of eight rows with their scales beside them.
+    pub fn cpu() -> Self {
+        LikeTarget {
+            name: "cpu-like",
+            request: LayoutRequest {
+                rows: 8,
+                placement: Placement::Inline,
+            },
+            split_attention: false,
+        }
+    }
+
+    /// Rows one by one, all scales behind all codes.
+    pub fn gpu() -> Self {
+        LikeTarget {
+            name: "gpu-like",
+            request: LayoutRequest {
+                rows: 1,
+                placement: Placement::Apart,
+            },
+            split_attention: true,
+        }
+    }
+}
+
+impl Target for LikeTarget {
+    fn name(&self) -> String {
+        self.name.into()
+    }
+
+    fn layout(&self, storage: Storage, _rows: usize, _k: usize) -> Result<WeightLayout, String> {
+        match storage {
+            Storage::Element(e) => Ok(WeightLayout::Dense(e)),
+            Storage::Quant(scheme) => PackedLayout::for_scheme(&scheme, self.request)
+                .map(WeightLayout::Packed)
+                .ok_or_else(|| format!("no layout for {scheme}")),
+        }
+    }
+
+    fn weight_bytes(&self, layout: WeightLayout, rows: usize, k: usize) -> Option<u64> {
+        AnyTarget.weight_bytes(layout, rows, k)
+    }
+
+    fn fuses_norm(&self, _spec: &MatmulSpec, rows: RowRange) -> bool {
+        rows.high <= 1
+    }
+
+    fn max_extras(&self) -> usize {
+        3
+    }
+
+    fn select(&self, spec: &KernelSpec, rows: RowRange) -> Result<Choice, String> {
+        let few = rows.high <= 8;
+        let (candidate, why) = match spec {
+            KernelSpec::Matmul(_) if few => ("matvec", "at most 8 rows"),
+            KernelSpec::Matmul(_) => ("tiled", "many rows"),
+            KernelSpec::Attention(_) if few && self.split_attention => ("split", "at most 8 rows"),
+            _ => ("plain", "the only one"),
+        };
+        let workspace = match spec {
+            KernelSpec::Attention(a) if candidate == "split" => Some(Size {
+                constant: 0,
+                per: 4 * 8 * (a.op.heads * (a.head_dim + 2)) as u64,
+                symbol: Symbol::Tokens,
+            }),
+            _ => None,
+        };
+        Ok(Choice {
+            candidate: candidate.into(),
+            why: why.into(),
+            text: None,
+            workspace,
         })
     }
 }
