@@ -6,6 +6,7 @@
 mod fold;
 mod fuse;
 mod inline;
+mod launches;
 mod lower;
 mod memory;
 mod merge;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use super::fuse::extra_kind;
 use super::inline::is_elementwise;
 use crate::kernel::{Activations, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout};
-use crate::ops::Op;
+use crate::ops::{Op, Rope};
 use crate::program::{Operand, Program, Step};
 use crate::{Dim, Graph, Node, ValueId, ValueType};
 
@@ -115,21 +115,8 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
     let (Some(kv_heads), Some(head_dim)) = (shape[2].constant(), shape[4].constant()) else {
         return Err("the pool's heads are not constant".into());
     };
-    let source = |value: ValueId| match region.producer(value) {
-        Some(Node {
-            op: Op::Slice(s),
-            inputs,
-            ..
-        }) => (inputs[0], s.start),
-        _ => (value, 0),
-    };
     let element = region.ty(kv).element().ok_or("a quantised pool")?;
-    let ropes: Vec<&Node> = region
-        .nodes
-        .iter()
-        .filter(|n| matches!(n.op, Op::Rope(_)))
-        .collect();
-    if ropes.is_empty() {
+    let Some((query, key, rope)) = rotations(region, k)? else {
         let spec = KernelSpec::StateWrite {
             kv_heads,
             head_dim,
@@ -141,26 +128,12 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
             writes: vec![write.outputs[0]],
             rows,
         });
-    }
-    let key = ropes
-        .iter()
-        .find(|n| n.outputs[0] == k)
-        .ok_or("keys are not rotated")?;
-    let query = ropes
-        .iter()
-        .find(|n| n.outputs[0] != k)
-        .ok_or("queries are not rotated")?;
-    let Op::Rope(rope) = &key.op else {
-        return Err("keys are not rotated".into());
     };
-    let parts = [source(query.inputs[0]), source(key.inputs[0]), source(v)];
+    let parts = [query.inputs[0], key.inputs[0], v].map(|value| source(region, value));
     let packed = parts.iter().all(|p| p.0 == parts[0].0);
     let width = |value: ValueId| region.ty(value).last().ok_or("a width is not constant");
-    let mut reads: Vec<ValueId> = if packed {
-        vec![parts[0].0]
-    } else {
-        parts.iter().map(|p| p.0).collect()
-    };
+    let sources = if packed { &parts[..1] } else { &parts[..] };
+    let mut reads: Vec<ValueId> = sources.iter().map(|p| p.0).collect();
     reads.extend([key.inputs[1], slots]);
     let factors = key.inputs.get(2).copied();
     reads.extend(factors);
@@ -181,6 +154,36 @@ fn read_rope_write(region: &Graph, write: &Node) -> Result<Region, String> {
         writes: vec![write.outputs[0], query.outputs[0]],
         rows,
     })
+}
+
+/// The value and the column of it that `value` is cut from.
+fn source(region: &Graph, value: ValueId) -> (ValueId, usize) {
+    match region.producer(value) {
+        Some(Node {
+            op: Op::Slice(s),
+            inputs,
+            ..
+        }) => (inputs[0], s.start),
+        _ => (value, 0),
+    }
+}
+
+/// The nodes that turn the queries and the keys `k`, and how; `None` in a region that turns nothing.
+fn rotations(region: &Graph, k: ValueId) -> Result<Option<(&Node, &Node, &Rope)>, String> {
+    let (mut query, mut key) = (None, None);
+    for node in &region.nodes {
+        match &node.op {
+            Op::Rope(rope) if node.outputs[0] == k => key = Some((node, rope)),
+            Op::Rope(_) => query = Some(node),
+            _ => {}
+        }
+    }
+    match (query, key) {
+        (Some(query), Some((key, rope))) => Ok(Some((query, key, rope))),
+        (None, None) => Ok(None),
+        (None, Some(_)) => Err("queries are not rotated".into()),
+        (Some(_), None) => Err("keys are not rotated".into()),
+    }
 }
 
 /// Builds the element-wise program of a region.
