@@ -3,7 +3,7 @@
 mod support;
 
 use ingle_graph::backend::Backend;
-use ingle_graph::passes::{Options, decompose_all, optimise, stages};
+use ingle_graph::passes::{Options, decompose_all, optimise, stages, with_policy};
 use ingle_graph::suite::{interpreted_only, suite};
 use ingle_graph::{Graph, parse, verify};
 use support::executor::{Executor, now};
@@ -38,18 +38,23 @@ fn the_text_of_every_case_parses_back() {
 #[test]
 fn every_pass_keeps_the_meaning_of_every_case() {
     for case in suite().into_iter().chain(interpreted_only()) {
-        let plain = case.expected_of(&case.graph).unwrap();
-        let quantised = case.expected().unwrap();
         let options = Options::plain(case.activations);
-        let mut expected = &plain;
+        let mut before = case.graph.clone();
         for stage in stages(&case.graph, &options, &AnyTarget).unwrap() {
+            // Ops that have no kernel are decomposed here, which rounds in another order.
+            let tolerance = match stage.pass {
+                "recognise" => 1e-6,
+                _ => 0.0,
+            };
             if stage.pass == "quantize" {
-                expected = &quantised;
+                before = with_policy(&before, case.activations).unwrap();
             }
+            let expected = case.expected_of(&before).unwrap();
             let found = case.expected_of(&stage.graph).unwrap();
-            if let Some(difference) = differs(expected, &found, 0.0) {
+            if let Some(difference) = differs(&expected, &found, tolerance) {
                 panic!("{} after {}: {difference}", case.name, stage.pass);
             }
+            before = stage.graph;
         }
     }
 }
