@@ -12,6 +12,7 @@ mod constant;
 mod elementwise;
 mod embedding;
 mod fused;
+mod geglu;
 mod head_mix;
 mod head_scores;
 mod matmul;
@@ -176,6 +177,7 @@ ops! {
     constant: Constant;
     embedding: Embedding;
     fused: Fused;
+    geglu: Geglu;
     head_mix: HeadMix;
     head_scores: HeadScores;
     matmul: Matmul;
