@@ -184,7 +184,7 @@ pub struct AttentionKey {
     pub window: bool,
     /// Whether scores become `cap · tanh(score / cap)`.
     pub soft_cap: bool,
-    /// Invocations of a workgroup, a power of two, at least 32.
+    /// Invocations of a workgroup, a power of two, at least `head_dim / 4`.
     pub threads: u16,
 }
 

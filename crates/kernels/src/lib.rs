@@ -16,6 +16,7 @@ mod pack;
 pub mod params;
 mod program;
 pub mod rope;
+pub mod shapes;
 pub mod step;
 mod text;
 mod weights;

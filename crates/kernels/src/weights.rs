@@ -7,13 +7,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WeightFormat {
-    /// [`PackedLayout`] with `rows = 1` and scales apart.
+    /// [`PackedLayout`]: with `tile` 1 rows lie one after the other and scales apart, with larger tiles scales are inline.
     Packed {
         bits: u8,
         offset: u8,
         group: u16,
         scale: ScaleType,
         min: bool,
+        /// Rows of a tile: 1, 4, 8 or 16.
+        tile: u8,
     },
     /// Rows of `f32`.
     F32,
@@ -44,11 +46,15 @@ impl WeightFormat {
                 found,
             })
         };
-        if layout.rows != 1 {
-            return refuse("rows", "1", layout.rows.to_string());
+        if !matches!(layout.rows, 1 | 4 | 8 | 16) {
+            return refuse("rows", "1, 4, 8 or 16", layout.rows.to_string());
         }
-        if layout.placement != Placement::Apart {
-            return refuse("placement", "apart", format!("{:?}", layout.placement));
+        let (placement, expected) = match layout.rows {
+            1 => (Placement::Apart, "apart for rows of their own"),
+            _ => (Placement::Inline, "inline for tiles of rows"),
+        };
+        if layout.placement != placement {
+            return refuse("placement", expected, format!("{:?}", layout.placement));
         }
         if !matches!(layout.bits, 4 | 8) {
             return refuse("bits", "4 or 8", layout.bits.to_string());
@@ -65,6 +71,7 @@ impl WeightFormat {
             group: layout.group,
             scale: layout.scale,
             min: layout.min,
+            tile: layout.rows,
         })
     }
 
@@ -85,23 +92,54 @@ impl WeightFormat {
         }
     }
 
-    /// The word where the scales of a matrix `[rows, k]` begin: after all codes, at a multiple of 16 bytes.
+    /// Rows whose groups lie side by side.
+    pub fn tile(&self) -> u32 {
+        match self {
+            WeightFormat::Packed { tile, .. } => u32::from(*tile),
+            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => 1,
+        }
+    }
+
+    /// Words of the scales (and mins) of one group of each row of a tile, when they are inline.
+    pub fn inline_scale_words(&self) -> u32 {
+        match self {
+            WeightFormat::Packed {
+                tile: 2..,
+                scale,
+                min,
+                ..
+            } => self.tile() * scale.bytes() as u32 / 4 * if *min { 2 } else { 1 },
+            _ => 0,
+        }
+    }
+
+    /// The word where the scales of a matrix `[rows, k]` begin, if they lie apart: after all codes, at a multiple of 16
+    /// bytes. Formats without such a section have 0.
     pub fn scales_word(&self, rows: u32, k: u32) -> u32 {
+        if !matches!(self, WeightFormat::Packed { tile: 1, .. }) {
+            return 0;
+        }
         let codes = u64::from(rows) * u64::from(k / self.group()) * u64::from(self.group_words());
         u32::try_from(codes.next_multiple_of(4)).unwrap_or(u32::MAX)
     }
 
     /// Bytes of a matrix `[rows, k]`, a whole number of words.
     pub fn matrix_bytes(&self, rows: u32, k: u32) -> u64 {
-        let groups = u64::from(rows) * u64::from(k / self.group());
+        let groups = u64::from(rows.next_multiple_of(self.tile())) * u64::from(k / self.group());
         match self {
-            WeightFormat::Packed { scale, min, .. } => {
+            WeightFormat::Packed {
+                tile: 1,
+                scale,
+                min,
+                ..
+            } => {
                 let scales = groups * scale.bytes() as u64 * if *min { 2 } else { 1 };
                 (groups * u64::from(self.group_words())).next_multiple_of(4) * 4
                     + scales.next_multiple_of(4)
             }
-            WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => {
+            _ => {
                 groups * u64::from(self.group_words()) * 4
+                    + groups / u64::from(self.tile()) * u64::from(self.inline_scale_words()) * 4
             }
         }
     }
@@ -115,6 +153,7 @@ impl WeightFormat {
                 group,
                 scale,
                 min,
+                tile,
             } => {
                 let scale = match scale {
                     ScaleType::F16 => "f16",
@@ -125,10 +164,17 @@ impl WeightFormat {
                 } else {
                     format!("o{offset}")
                 };
-                format!(
-                    "q{bits}{offset}g{group}{scale}{}",
-                    if *min { "m" } else { "" }
-                )
+                {
+                    let tile = if *tile == 1 {
+                        String::new()
+                    } else {
+                        format!("x{tile}")
+                    };
+                    format!(
+                        "q{bits}{offset}g{group}{scale}{}{tile}",
+                        if *min { "m" } else { "" }
+                    )
+                }
             }
             WeightFormat::F32 => "f32".into(),
             WeightFormat::F16 => "f16".into(),

@@ -583,7 +583,7 @@ fn check_rope_write(gpu: &Gpu, key: RopeWriteKey, heads: usize, kv_heads: usize)
 fn attention_sees_what_it_may() {
     let gpu = Gpu::new();
     for kv in [KvElement::F32, KvElement::F16] {
-        for (head_dim, threads) in [(64, 64), (20, 32), (256, 64), (128, 128)] {
+        for (head_dim, threads) in [(64, 16), (20, 8), (256, 64), (128, 128)] {
             for (window, soft_cap) in [(false, false), (true, true)] {
                 check_attention(
                     &gpu,
@@ -692,7 +692,9 @@ fn check_attention(gpu: &Gpu, key: AttentionKey) {
 
 #[test]
 fn row_kernels_agree_with_the_slow_way() {
-    use ingle_kernels::params::{QuantizeActivationsParams, ReduceParams, SliceParams, SoftmaxParams};
+    use ingle_kernels::params::{
+        QuantizeActivationsParams, ReduceParams, SliceParams, SoftmaxParams,
+    };
     use ingle_kernels::{QuantizeActivationsKey, ReduceKey, Reduction, SliceKey, SoftmaxKey};
 
     let gpu = Gpu::new();
@@ -700,13 +702,30 @@ fn row_kernels_agree_with_the_slow_way() {
     let mut random = Random::new(8);
     let x: Vec<f32> = (0..rows * k).map(|_| random.float() * 3.0).collect();
     let run = |key: KernelKey, out: usize, params: Vec<u32>| {
-        let buffers = [("x", bits(&x)), ("out", vec![0; out]), ("step", rows_only(rows)), ("params", params)];
+        let buffers = [
+            ("x", bits(&x)),
+            ("out", vec![0; out]),
+            ("step", rows_only(rows)),
+            ("params", params),
+        ];
         floats(&gpu.run(&key, &buffers, [rows as u32, 1, 1])[1])
     };
     let each = |f: &dyn Fn(&[f32]) -> Vec<f32>| -> Vec<f32> { x.chunks(k).flat_map(f).collect() };
-    let params = ReduceParams { k: k as u32, count_word }.words();
-    for (kind, name) in [(Reduction::Sum, "sum"), (Reduction::Mean, "mean"), (Reduction::Max, "max")] {
-        let found = run(KernelKey::Reduce(ReduceKey { kind, threads: 64 }), rows, params.clone());
+    let params = ReduceParams {
+        k: k as u32,
+        count_word,
+    }
+    .words();
+    for (kind, name) in [
+        (Reduction::Sum, "sum"),
+        (Reduction::Mean, "mean"),
+        (Reduction::Max, "max"),
+    ] {
+        let found = run(
+            KernelKey::Reduce(ReduceKey { kind, threads: 64 }),
+            rows,
+            params.clone(),
+        );
         let expected = each(&|row| match kind {
             Reduction::Sum => vec![row.iter().sum()],
             Reduction::Mean => vec![row.iter().sum::<f32>() / k as f32],
@@ -714,18 +733,40 @@ fn row_kernels_agree_with_the_slow_way() {
         });
         assert_close(name, &found, &expected, 1e-5);
     }
-    let params = SoftmaxParams { k: k as u32, count_word }.words();
-    let found = run(KernelKey::Softmax(SoftmaxKey { threads: 64 }), rows * k, params);
+    let params = SoftmaxParams {
+        k: k as u32,
+        count_word,
+    }
+    .words();
+    let found = run(
+        KernelKey::Softmax(SoftmaxKey { threads: 64 }),
+        rows * k,
+        params,
+    );
     let expected = each(&|row| {
         let max = row.iter().copied().fold(f32::MIN, f32::max);
         let sum: f32 = row.iter().map(|v| (v - max).exp()).sum();
         row.iter().map(|v| (v - max).exp() / sum).collect()
     });
     assert_close("softmax", &found, &expected, 1e-5);
-    let params = SliceParams { k: k as u32, start: 7, columns: 30, count_word }.words();
-    let found = run(KernelKey::Slice(SliceKey { threads: 64 }), rows * 30, params);
+    let params = SliceParams {
+        k: k as u32,
+        start: 7,
+        columns: 30,
+        count_word,
+    }
+    .words();
+    let found = run(
+        KernelKey::Slice(SliceKey { threads: 64 }),
+        rows * 30,
+        params,
+    );
     assert_eq!(found, each(&|row| row[7..37].to_vec()));
-    let params = QuantizeActivationsParams { k: k as u32, count_word }.words();
+    let params = QuantizeActivationsParams {
+        k: k as u32,
+        count_word,
+    }
+    .words();
     let key = KernelKey::QuantizeActivations(QuantizeActivationsKey { threads: 64 });
     let found = run(key, rows * k, params);
     let expected = each(&|row| {

@@ -18,6 +18,7 @@ const Q4_1: WeightFormat = WeightFormat::Packed {
     group: 32,
     scale: ScaleType::F16,
     min: true,
+    tile: 1,
 };
 
 /// One product: `tokens` rows of `x` against `rows` columns.
@@ -262,30 +263,89 @@ fn matvec_takes_several_rows_of_x() {
 #[test]
 fn int8_matvec_reads_every_packed_format() {
     let gpu = Gpu::new();
-    for format in formats()
+    let packed = formats()
         .into_iter()
-        .filter(|f| matches!(f, WeightFormat::Packed { .. }))
-    {
-        for packed_dot in [false, true] {
-            for (norm, tokens) in [(false, 1), (true, 3)] {
-                let mut case = Case::new(format, 37, 176, tokens);
-                if format.group() == 32 {
-                    case.k = 192;
-                }
-                case.projection.activations = Activations::Int8;
-                case.projection.norm = norm;
-                // A code on the edge between two may fall on the other side after a fused norm.
-                let tolerance = if norm { 3e-3 } else { 1e-5 };
-                case.matvec(
-                    &gpu,
-                    2,
-                    MatVecShape {
-                        packed_dot,
-                        ..shape(64, 4, 2)
-                    },
-                    tolerance,
-                );
-            }
+        .filter(|f| matches!(f, WeightFormat::Packed { .. }));
+    for (n, format) in packed.enumerate() {
+        let mut case = Case::new(format, 37, if format.group() == 32 { 96 } else { 80 }, 1);
+        case.projection.activations = Activations::Int8;
+        let packed_dot = n % 3 == 0;
+        let shape = MatVecShape {
+            packed_dot,
+            ..shape(64, 4, 1)
+        };
+        case.matvec(&gpu, 1, shape, 1e-5);
+    }
+}
+
+#[test]
+fn int8_matvec_takes_norms_and_several_rows() {
+    let gpu = Gpu::new();
+    for packed_dot in [false, true] {
+        for tokens in [1, 3] {
+            let mut case = Case::new(Q4_1, 37, 192, tokens);
+            case.projection.activations = Activations::Int8;
+            case.projection.norm = true;
+            let shape = MatVecShape {
+                packed_dot,
+                ..shape(16, 2, 2)
+            };
+            // A code on the edge between two may fall on the other side after a fused norm.
+            case.matvec(&gpu, 2, shape, 3e-3);
+        }
+    }
+}
+
+#[test]
+fn int8_sums_survive_the_largest_codes() {
+    // The doubled sums of the integer path are exact as long as their halves fit; these come closest to not fitting.
+    let gpu = Gpu::new();
+    for (width, code) in [(4, 0xffff_ffffu32), (8, 0x8080_8080)] {
+        for sign in [1.0f32, -1.0] {
+            let format = WeightFormat::Packed {
+                bits: width,
+                offset: 0,
+                group: 32,
+                scale: ScaleType::F32,
+                min: false,
+                tile: 1,
+            };
+            let key = MatVecKey {
+                projection: Projection {
+                    weights: format,
+                    activations: Activations::Int8,
+                    norm: false,
+                    epilogue: EltProgram::identity(),
+                },
+                tokens: 1,
+                shape: shape(1, 1, 1),
+                stage_k: 32,
+            };
+            let params = ProjectionParams {
+                k: 32,
+                rows: 1,
+                scales_word: format.scales_word(1, 32),
+                x_stride: 32,
+                out_stride: 1,
+                ..Default::default()
+            };
+            let mut weights = vec![code; format.group_words() as usize];
+            weights.resize(format.scales_word(1, 32) as usize, 0);
+            weights.push(1.0f32.to_bits());
+            let buffers = [
+                ("x", bits(&[sign * 127.0; 32])),
+                ("weights", weights),
+                ("out", vec![0]),
+                ("step", step_words(1)),
+                ("params", params.words()),
+            ];
+            let out = gpu.run(&KernelKey::MatVec(key), &buffers, [1, 1, 1]);
+            let weight = if width == 4 { 15.0 } else { -128.0 };
+            assert_eq!(
+                f32::from_bits(out[2][0]),
+                sign * 127.0 * 32.0 * weight,
+                "{width} bits"
+            );
         }
     }
 }

@@ -27,7 +27,7 @@ pub fn build(
     limits: &DeviceLimits,
 ) -> Result<KernelText, KernelError> {
     let threads = u32::from(key.threads);
-    require_threads(&id, threads, 32, limits)?;
+    require_threads(&id, threads, 1, limits)?;
     let head_dim = u32::from(key.head_dim);
     let ok =
         head_dim > 0 && head_dim.is_multiple_of(4) && head_dim <= 256 && head_dim / 4 <= threads;
@@ -95,8 +95,6 @@ fn attention<N: Size>(
 
     let mut query = Shared::<[Vec4]>::new_slice(comptime!(width as usize));
     let mut scores = Shared::<[f32]>::new_slice(comptime!(tile as usize));
-    // Where the keys of each position of the tile lie, in Vec4.
-    let mut places = Shared::<[u32]>::new_slice(comptime!(tile as usize));
     let mut parts = Shared::<[Vec4]>::new_slice(comptime!(threads as usize));
 
     if token < word(step, N_TOKENS) {
@@ -127,9 +125,7 @@ fn attention<N: Size>(
             let mut tile_highest = f32::new(LOWEST);
             let end = min(last + 1u32, start + tile);
             for position in range_stepped(start + UNIT_POS_X, end, threads) {
-                let block = step[(table + position / BLOCK_LEN) as usize];
-                let place =
-                    block * 2u32 * plane + (kv_head * BLOCK_LEN + position % BLOCK_LEN) * width;
+                let place = key_place(step, table, position, kv_head, kv_heads, width);
                 let mut dot = f32::new(0.0);
                 for i in 0..width {
                     dot += query[i as usize].dot(read4::<N>(kv, place + i, comptime!(key.kv)));
@@ -139,7 +135,6 @@ fn attention<N: Size>(
                     dot = cap * program::tanh(dot / cap);
                 }
                 scores[(position - start) as usize] = dot;
-                places[(position - start) as usize] = place + plane;
                 tile_highest = max(tile_highest, dot);
             }
             let raised = max(highest, max_over_workgroup(tile_highest, threads));
@@ -155,7 +150,8 @@ fn attention<N: Size>(
             sync_cube();
             if team < teams {
                 for at in range_stepped(team, end - start, teams) {
-                    let v = read4::<N>(kv, places[at as usize] + lane, comptime!(key.kv));
+                    let place = key_place(step, table, start + at, kv_head, kv_heads, width);
+                    let v = read4::<N>(kv, place + plane + lane, comptime!(key.kv));
                     value += Vec4::new(scores[at as usize]) * v;
                 }
             }
@@ -172,6 +168,20 @@ fn attention<N: Size>(
             out[(row * width + UNIT_POS_X) as usize] = combined / Vec4::new(total);
         }
     }
+}
+
+/// Where the key of a position lies, in Vec4; its value lies `kv_heads · 32 · width` further.
+#[cube]
+fn key_place(
+    step: &[u32],
+    table: u32,
+    position: u32,
+    kv_head: u32,
+    kv_heads: u32,
+    #[comptime] width: u32,
+) -> u32 {
+    let block = step[(table + position / BLOCK_LEN) as usize];
+    ((block * 2u32 * kv_heads + kv_head) * BLOCK_LEN + position % BLOCK_LEN) * width
 }
 
 /// Four neighbouring elements of the state.

@@ -6,7 +6,7 @@ use cubecl::prelude::*;
 
 use super::builder::Builder;
 use super::common::{Vec4, float, word};
-use super::weights::{chunk_words, chunks, codes, scale_and_bias, spans};
+use super::weights::{chunk_stride, chunks, codes, group_stride, row_word, scale_and_bias, spans};
 use super::{KernelError, require_threads};
 use crate::params::embedding as p;
 use crate::step::AT_IDS;
@@ -67,11 +67,10 @@ fn embedding(
         for i in range_stepped(UNIT_POS_X, groups * comptime!(chunks(format)), threads) {
             let group = i / comptime!(chunks(format));
             let chunk = i % comptime!(chunks(format));
-            let matrix_group = row * groups + group;
-            let at = matrix_group * comptime!(format.group_words())
-                + chunk * comptime!(chunk_words(format));
+            let first = row_word(row, groups, format) + group * comptime!(group_stride(format));
+            let at = first + chunk * comptime!(chunk_stride(format));
             let (scale, bias) =
-                scale_and_bias(weights, word(params, p::scales_word), matrix_group, format);
+                scale_and_bias(weights, word(params, p::scales_word), first, row, format);
             #[unroll]
             for span in 0..comptime!(spans(format)) {
                 let place = group * comptime!(format.group() / 4)

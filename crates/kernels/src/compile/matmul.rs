@@ -8,7 +8,9 @@ use cubecl::prelude::*;
 
 use super::builder::Builder;
 use super::common::{Vec4, vec4, word, workgroup_index};
-use super::weights::{chunk_words, chunks, codes, has_bias, has_scale, scale_and_bias, spans};
+use super::weights::{
+    chunk_stride, chunks, codes, group_stride, has_bias, has_scale, row_word, scale_and_bias, spans,
+};
 use super::{KernelError, program, require, require_threads};
 use crate::params::projection as p;
 use crate::{Activations, DeviceLimits, KernelText, MatMulKey, WeightFormat};
@@ -267,16 +269,17 @@ fn load_weights(
         // Rows are whole groups, so a group past the end of k is past it entirely; its x is zero.
         let group = min(depth / comptime!(format.group()) + in_tile, groups - 1u32);
         let in_group = chunk % comptime!(chunks(format));
-        let mut row_groups = Sequence::<u32>::new();
+        let mut firsts = Sequence::<u32>::new();
         let mut scales = Sequence::<f32>::new();
         let mut biases = Sequence::<f32>::new();
         #[unroll]
         for i in 0..4u32 {
-            let row = min(first_row + at_r * 4u32 + i, word(params, p::rows) - 1u32);
-            let row_group = (row + word(params, p::pair_rows) * a) * groups + group;
-            row_groups.push(row_group);
+            let row = min(first_row + at_r * 4u32 + i, word(params, p::rows) - 1u32)
+                + word(params, p::pair_rows) * a;
+            let first = row_word(row, groups, format) + group * comptime!(group_stride(format));
             let (scale, bias) =
-                scale_and_bias(weights, word(params, p::scales_word), row_group, format);
+                scale_and_bias(weights, word(params, p::scales_word), first, row, format);
+            firsts.push(first);
             scales.push(scale);
             biases.push(bias);
         }
@@ -285,8 +288,7 @@ fn load_weights(
             let mut rows = Sequence::<Vec4>::new();
             #[unroll]
             for i in 0..4usize {
-                let at = row_groups[i] * comptime!(format.group_words())
-                    + in_group * comptime!(chunk_words(format));
+                let at = firsts[i] + in_group * comptime!(chunk_stride(format));
                 rows.push(dequantized(
                     codes(weights, at, format, span),
                     scales[i],

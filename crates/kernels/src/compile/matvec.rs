@@ -11,7 +11,8 @@ use super::builder::Builder;
 use super::common::{Vec4, add_to, float, sum4, word, workgroup_index, zeros};
 use super::matvec_int8::matvec_int8;
 use super::weights::{
-    chunk_words, chunks, codes, has_bias, has_scale, scale_and_bias, span_at, spans,
+    chunk_stride, chunks, codes, group_stride, has_bias, has_scale, row_word, scale_and_bias,
+    span_at, spans,
 };
 use super::{KernelError, program, require, require_threads};
 use crate::params::projection as p;
@@ -147,8 +148,7 @@ fn matvec(
     let lanes = comptime!(key.shape.lanes as u32);
     let teams = comptime!(key.shape.threads as u32 / lanes);
 
-    let lane = UNIT_POS_X % lanes;
-    let team = UNIT_POS_X / lanes;
+    let (lane, team) = lane_and_team(key.clone());
     let groups = word(params, p::k) / comptime!(format.group());
     let columns = word(params, p::rows);
     let first_row = workgroup_index() * comptime!(teams * rows as u32) + team;
@@ -162,16 +162,7 @@ fn matvec(
         let token = min(first_token + t as u32, count - 1u32);
         x_at.push((word(params, p::x_offset) + token * word(params, p::x_stride)) / 4u32);
     }
-    let mut row_group = Sequence::<u32>::new(); // [accumulators · rows], first group of the row
-    #[unroll]
-    for a in 0..accumulators {
-        #[unroll]
-        for r in 0..rows {
-            let row = min(first_row + comptime!(r as u32 * teams), columns - 1u32);
-            row_group.push((row + word(params, p::pair_rows) * a as u32) * groups);
-        }
-    }
-
+    let mine = rows_of(params, first_row, key.clone(), accumulators);
     let sums = zeros(comptime!(accumulators * rows * tokens));
     let squares = zeros(tokens);
     for group in range_stepped(lane, groups, lanes) {
@@ -199,8 +190,9 @@ fn matvec(
                 }
                 #[unroll]
                 for i in 0..comptime!(accumulators * rows) {
-                    let word_at = (row_group[i] + group) * comptime!(format.group_words())
-                        + comptime!(chunk * chunk_words(format));
+                    let word_at = mine.words[i]
+                        + group * comptime!(group_stride(format))
+                        + comptime!(chunk * chunk_stride(format));
                     let code = codes(weights, word_at, format, span);
                     #[unroll]
                     for t in 0..tokens {
@@ -215,7 +207,8 @@ fn matvec(
                 let (scale, bias) = scale_and_bias(
                     weights,
                     word(params, p::scales_word),
-                    row_group[i] + group,
+                    mine.words[i] + group * comptime!(group_stride(format)),
+                    mine.rows[i],
                     format,
                 );
                 #[unroll]
@@ -247,6 +240,56 @@ fn matvec(
         accumulators,
         norm,
     );
+}
+
+/// The rows of the matrix that an invocation works on, `[accumulators, rows]`.
+#[derive(CubeType)]
+pub struct Rows {
+    /// Which they are. Rows past the end repeat the last one; they are not written.
+    pub rows: Sequence<u32>,
+    /// Word where each begins.
+    pub words: Sequence<u32>,
+}
+
+#[cube]
+pub fn rows_of(
+    params: &[u32],
+    first_row: u32,
+    #[comptime] key: MatVecKey,
+    #[comptime] accumulators: usize,
+) -> Rows {
+    let format = comptime!(key.projection.weights);
+    let teams = comptime!(u32::from(key.shape.threads) / u32::from(key.shape.lanes));
+    let groups = word(params, p::k) / comptime!(format.group());
+    let mut rows = Sequence::<u32>::new();
+    let mut words = Sequence::<u32>::new();
+    #[unroll]
+    for a in 0..accumulators {
+        #[unroll]
+        for r in 0..comptime!(key.shape.rows as usize) {
+            let column = min(
+                first_row + comptime!(r as u32 * teams),
+                word(params, p::rows) - 1u32,
+            );
+            let row = column + word(params, p::pair_rows) * a as u32;
+            rows.push(row);
+            words.push(row_word(row, groups, format));
+        }
+    }
+    Rows { rows, words }
+}
+
+/// Which part of `k` and which rows an invocation takes. Neighbours read neighbouring words: parts of one row where rows
+/// follow each other, rows where they lie side by side.
+#[cube]
+pub fn lane_and_team(#[comptime] key: MatVecKey) -> (u32, u32) {
+    let lanes = comptime!(u32::from(key.shape.lanes));
+    let teams = comptime!(u32::from(key.shape.threads) / lanes);
+    if comptime!(key.projection.weights.tile() == 1) {
+        (UNIT_POS_X % lanes, UNIT_POS_X / lanes)
+    } else {
+        (UNIT_POS_X / teams, UNIT_POS_X % teams)
+    }
 }
 
 /// Adds up the lanes of each row, applies norm and epilogue, and writes.
@@ -285,12 +328,19 @@ pub fn finish(
             }
         }
         sync_cube();
-        let first = UNIT_POS_X - UNIT_POS_X % lanes;
+        let (_, team) = lane_and_team(key.clone());
+        let side_by_side = comptime!(key.projection.weights.tile() > 1);
+        let first = if comptime!(side_by_side) {
+            team
+        } else {
+            team * lanes
+        };
+        let stride = comptime!(if side_by_side { threads / lanes } else { 1 });
         #[unroll]
         for i in 0..total {
             let mut sum = f32::new(0.0);
             for other in 0..lanes {
-                sum += shared[(comptime!(i as u32 * threads) + first + other) as usize];
+                sum += shared[(comptime!(i as u32 * threads) + first + other * stride) as usize];
             }
             if comptime!(i < accumulators * rows * tokens) {
                 sums[i].store(sum);
@@ -300,7 +350,7 @@ pub fn finish(
         }
     }
     // The lanes of a row share its outputs between them.
-    let lane = UNIT_POS_X % lanes;
+    let (lane, _) = lane_and_team(key.clone());
     #[unroll]
     for r in 0..rows {
         #[unroll]

@@ -5,14 +5,19 @@
 //! codes meet codes, four products at a time, and each group of the matrix adds
 //! `scale_w · scale_x · Σ code_w · code_x + bias_w · Σ x`.
 //!
-//! Rung: as [`super::matvec`], with packed integer dot products.
+//! Rung: as [`super::matvec`], with integer products. Where `dot4I8Packed` is not asked for, one 32-bit multiplication
+//! computes two products: codes `a0 + 2¹⁶ a1` times activations `y0 + 2¹⁶ y1` hold `a0 y1 + a1 y0` in the upper half
+//! and the unwanted `a0 y0` in the lower. Sums of 8 such products of 4-bit codes, and single ones of 8-bit codes, fit
+//! their halves; adding 2¹⁵ before the shift takes out what the lower half borrowed.
 
 use cubecl::prelude::*;
 
 use super::common::{Vec4, add_to, float, sum_over_workgroup, word, workgroup_index, zeros};
 use super::intrinsics::dot4;
-use super::matvec::finish;
-use super::weights::{chunks, has_bias, scale_and_bias, span_at, spans};
+use super::matvec::{finish, lane_and_team, rows_of};
+use super::weights::{
+    chunk_stride, chunks, group_stride, has_bias, scale_and_bias, span_at, spans,
+};
 use crate::params::projection as p;
 use crate::{MatVecKey, WeightFormat};
 
@@ -22,7 +27,8 @@ const GROUP: u32 = 32;
 /// Codes and scales of the workgroup's rows of `x`.
 #[derive(CubeType)]
 struct Staged {
-    codes: Shared<[u32]>,  // [tokens, stage_k/4]
+    /// Four codes to a word for `dot4I8Packed`; else, for each four, two words `x2 + 2¹⁶ x0` and `x3 + 2¹⁶ x1`.
+    codes: Shared<[u32]>, // [tokens, stage_k/4 or stage_k/2]
     scales: Shared<[f32]>, // [tokens, stage_k/32]
     sums: Shared<[f32]>,   // [tokens, stage_k/group of the matrix]: scale · Σ codes
 }
@@ -48,10 +54,12 @@ pub fn matvec_int8(
     let stage = comptime!(key.stage_k);
     let group_len = comptime!(format.group());
 
+    let packed = comptime!(key.shape.packed_dot);
+    let code_words = comptime!(code_words(packed));
     let first_token = CUBE_POS_Z * comptime!(tokens as u32);
     let count = step[word(params, p::count_word) as usize];
     let mut staged = Staged {
-        codes: Shared::<[u32]>::new_slice(comptime!(tokens * stage as usize / 4)),
+        codes: Shared::<[u32]>::new_slice(comptime!(tokens * (stage * code_words / 4) as usize)),
         scales: Shared::<[f32]>::new_slice(comptime!(tokens * stage as usize / GROUP as usize)),
         sums: Shared::<[f32]>::new_slice(comptime!(if has_bias(format) {
             tokens * (stage / group_len) as usize
@@ -75,50 +83,55 @@ pub fn matvec_int8(
     }
     sync_cube();
 
-    let lane = UNIT_POS_X % lanes;
-    let team = UNIT_POS_X / lanes;
+    let (lane, team) = lane_and_team(key.clone());
     let groups = word(params, p::k) / group_len;
     let columns = word(params, p::rows);
     let first_row = workgroup_index() * comptime!(teams * rows as u32) + team;
-    let mut row_group = Sequence::<u32>::new(); // [accumulators · rows], first group of the row
-    #[unroll]
-    for a in 0..accumulators {
-        #[unroll]
-        for r in 0..rows {
-            let row = min(first_row + comptime!(r as u32 * teams), columns - 1u32);
-            row_group.push((row + word(params, p::pair_rows) * a as u32) * groups);
-        }
-    }
+    let mine = rows_of(params, first_row, key.clone(), accumulators);
     let sums = zeros(comptime!(accumulators * rows * tokens));
     for group in range_stepped(lane, groups, lanes) {
-        let mut dots = Sequence::<RuntimeCell<i32>>::new();
-        #[unroll]
-        for _ in 0..comptime!(accumulators * rows * tokens) {
-            dots.push(RuntimeCell::<i32>::new(0i32));
-        }
+        let dots = int_zeros(comptime!(accumulators * rows * tokens));
+        let halves = int_zeros(comptime!(accumulators * rows * tokens));
         #[unroll]
         for chunk in 0..comptime!(chunks(format)) {
             #[unroll]
             for span in 0..comptime!(spans(format)) {
                 let at = group * comptime!(group_len / 4) + comptime!(span_at(format, chunk, span));
-                let mut codes = Sequence::<u32>::new();
+                let mut xs = Sequence::<u32>::new();
                 #[unroll]
                 for t in 0..tokens {
-                    codes.push(staged.codes[(at + comptime!(t as u32 * stage / 4)) as usize]);
+                    #[unroll]
+                    for w in 0..code_words {
+                        let place =
+                            at * code_words + comptime!(t as u32 * stage / 4 * code_words + w);
+                        xs.push(staged.codes[place as usize]);
+                    }
                 }
                 #[unroll]
                 for i in 0..comptime!(accumulators * rows) {
-                    let word_at = (row_group[i] + group) * comptime!(format.group_words()) + chunk;
-                    let code = packed_codes(weights[word_at as usize], format, span);
+                    let word_at = mine.words[i]
+                        + group * comptime!(group_stride(format))
+                        + comptime!(chunk * chunk_stride(format));
+                    let code = weights[word_at as usize];
                     #[unroll]
                     for t in 0..tokens {
                         let dot = &dots[i * tokens + t];
-                        dot.store(dot4(
-                            code,
-                            codes[t],
-                            dot.read(),
-                            comptime!(key.shape.packed_dot),
-                        ));
+                        if comptime!(packed) {
+                            dot.store(dot4(
+                                packed_codes(code, format, span),
+                                xs[t],
+                                dot.read(),
+                                true,
+                            ));
+                        } else {
+                            let half = &halves[i * tokens + t];
+                            add_products(code, xs[2 * t], xs[2 * t + 1], dot, half, format, span);
+                            // 8 products per two chunks of 4-bit codes.
+                            if comptime!(spans(format) == 2 && span == 1 && chunk % 2 == 1) {
+                                dot.store(dot.read() + upper_half(half.read()));
+                                half.store(0i32);
+                            }
+                        }
                     }
                 }
             }
@@ -128,7 +141,8 @@ pub fn matvec_int8(
             let (scale, bias) = scale_and_bias(
                 weights,
                 word(params, p::scales_word),
-                row_group[i] + group,
+                mine.words[i] + group * comptime!(group_stride(format)),
+                mine.rows[i],
                 format,
             );
             #[unroll]
@@ -163,6 +177,21 @@ pub fn matvec_int8(
     );
 }
 
+/// Words that four codes take in [`Staged::codes`].
+fn code_words(packed: bool) -> u32 {
+    if packed { 1 } else { 2 }
+}
+
+#[cube]
+fn int_zeros(#[comptime] count: usize) -> Sequence<RuntimeCell<i32>> {
+    let mut cells = Sequence::<RuntimeCell<i32>>::new();
+    #[unroll]
+    for _ in 0..count {
+        cells.push(RuntimeCell::<i32>::new(0i32));
+    }
+    cells
+}
+
 /// The four codes of a span as signed bytes.
 #[cube]
 fn packed_codes(codes: u32, #[comptime] format: WeightFormat, #[comptime] span: u32) -> u32 {
@@ -171,6 +200,37 @@ fn packed_codes(codes: u32, #[comptime] format: WeightFormat, #[comptime] span: 
     } else {
         codes
     }
+}
+
+/// Adds the four products of a span: of 4-bit codes to the doubled sum `half`, of 8-bit codes to `dot`.
+#[cube]
+fn add_products(
+    codes: u32,
+    even: u32,
+    odd: u32,
+    dot: &RuntimeCell<i32>,
+    half: &RuntimeCell<i32>,
+    #[comptime] format: WeightFormat,
+    #[comptime] span: u32,
+) {
+    if comptime!(spans(format) == 2) {
+        let a = (codes >> comptime!(4 * span)) & 0x000f_000fu32;
+        let b = (codes >> comptime!(4 * span + 8)) & 0x000f_000fu32;
+        half.store(half.read() + i32::reinterpret(a * even) + i32::reinterpret(b * odd));
+    } else {
+        // Signed bytes as 16-bit fields: made unsigned, spread, made signed again.
+        let unsigned = codes ^ 0x8080_8080u32;
+        let a = (unsigned & 0x00ff_00ffu32) - 0x0080_0080u32;
+        let b = ((unsigned >> 8u32) & 0x00ff_00ffu32) - 0x0080_0080u32;
+        let sum = upper_half(i32::reinterpret(a * even)) + upper_half(i32::reinterpret(b * odd));
+        dot.store(dot.read() + sum);
+    }
+}
+
+/// The upper half of a sum whose lower half is signed too.
+#[cube]
+fn upper_half(sum: i32) -> i32 {
+    (sum + 0x8000i32) >> 16i32
 }
 
 /// Quantises one row of `x`, which begins at `from` (in Vec4), as row `t` of the staged rows.
@@ -237,16 +297,22 @@ fn quantize(
         let mut total = 0i32.runtime();
         #[unroll]
         for i in 0..comptime!(GROUP / 4) {
-            let mut word = 0u32.runtime();
             let scaled = (values[comptime!(i as usize)] * Vec4::new(inverse)).round();
-            #[unroll]
-            for j in 0..4u32 {
-                let code = clamp_code(scaled.extract(comptime!(j as usize)));
-                total += code;
-                word |= (u32::reinterpret(code) & 255u32) << comptime!(8 * j);
+            let c0 = clamp_code(scaled.extract(0usize));
+            let c1 = clamp_code(scaled.extract(1usize));
+            let c2 = clamp_code(scaled.extract(2usize));
+            let c3 = clamp_code(scaled.extract(3usize));
+            total += c0 + c1 + c2 + c3;
+            let at = group * comptime!(GROUP / 4) + comptime!(t * stage / 4 + i);
+            if comptime!(key.shape.packed_dot) {
+                let low =
+                    (u32::reinterpret(c0) & 255u32) | ((u32::reinterpret(c1) & 255u32) << 8u32);
+                let high = (u32::reinterpret(c2) & 255u32) | (u32::reinterpret(c3) << 8u32);
+                staged.codes[at as usize] = low | (high << 16u32);
+            } else {
+                staged.codes[(at * 2u32) as usize] = u32::reinterpret(c2 + (c0 << 16i32));
+                staged.codes[(at * 2u32 + 1u32) as usize] = u32::reinterpret(c3 + (c1 << 16i32));
             }
-            staged.codes[(group * comptime!(GROUP / 4) + comptime!(t * stage / 4 + i)) as usize] =
-                word;
             if comptime!(has_bias(format) && (i + 1) * 4 % format.group() == 0) {
                 let place = comptime!(t * stage / format.group() + (i * 4) / format.group());
                 let at = group * comptime!(GROUP / format.group()) + place;

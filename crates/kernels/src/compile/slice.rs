@@ -8,11 +8,7 @@ use super::{KernelError, require_threads};
 use crate::params::slice as p;
 use crate::{DeviceLimits, KernelText, SliceKey};
 
-pub fn build(
-    id: String,
-    key: &SliceKey,
-    limits: &DeviceLimits,
-) -> Result<KernelText, KernelError> {
+pub fn build(id: String, key: &SliceKey, limits: &DeviceLimits) -> Result<KernelText, KernelError> {
     let threads = u32::from(key.threads);
     require_threads(&id, threads, 1, limits)?;
     let mut builder = Builder::new(id, "slice", threads);

@@ -1,7 +1,8 @@
 //! Reading a weight matrix `[rows, k]`: `weight = scale · code + bias` with `bias = min − scale · offset`.
 //!
 //! A row is a run of groups, a group a run of *chunks*: one word of codes (4 bits: elements `4c…4c+3` in the low nibbles
-//! and `group/2 + 4c …` in the high ones; 8 bits: elements `4c…4c+3`), or four dense elements.
+//! and `group/2 + 4c …` in the high ones; 8 bits: elements `4c…4c+3`), or four dense elements. Rows of a tile lie side by
+//! side: chunk `c` of each row of the tile in turn.
 
 use cubecl::prelude::*;
 use ingle_quant::ScaleType;
@@ -18,9 +19,14 @@ pub fn chunks(format: WeightFormat) -> u32 {
     }
 }
 
-/// Words of a chunk.
-pub fn chunk_words(format: WeightFormat) -> u32 {
-    format.group_words() / chunks(format)
+/// Words from one chunk of a group to the next.
+pub fn chunk_stride(format: WeightFormat) -> u32 {
+    format.group_words() / chunks(format) * format.tile()
+}
+
+/// Words from one group of a row to the next.
+pub fn group_stride(format: WeightFormat) -> u32 {
+    format.group_words() * format.tile() + format.inline_scale_words()
 }
 
 /// Spans of four elements in a chunk.
@@ -60,7 +66,9 @@ pub fn codes(
             let shift = comptime!(4 * span);
             let shifts = vec4::<u32>(shift, shift + 8u32, shift + 16u32, shift + 24u32);
             let words = Vector::<u32, Const<4>>::new(weights[at as usize]);
-            Vec4::cast_from((words >> shifts) & Vector::<u32, Const<4>>::new(15u32))
+            // Through signed integers: where there is no unsigned conversion it takes several instructions.
+            let codes = (words >> shifts) & Vector::<u32, Const<4>>::new(15u32);
+            Vec4::cast_from(Vector::<i32, Const<4>>::cast_from(codes))
         }
         WeightFormat::Packed { .. } => {
             let words = Vector::<i32, Const<4>>::new(i32::reinterpret(weights[at as usize]));
@@ -96,15 +104,81 @@ pub fn codes(
     }
 }
 
-/// Scale and bias of group `group` of the whole matrix (`row · groups + g`).
+/// Word of the first chunk of group 0 of `row`; `groups` is the number of groups in a row. Group `g` begins
+/// `g · group_stride` later.
+#[cube]
+pub fn row_word(row: u32, groups: u32, #[comptime] format: WeightFormat) -> u32 {
+    let tile = comptime!(format.tile());
+    row / tile * groups * comptime!(group_stride(format)) + row % tile
+}
+
+/// Scale and bias of a group of `row` whose first chunk is at word `at`. `scales` is where scales apart begin.
 #[cube]
 pub fn scale_and_bias(
     weights: &[u32],
     scales: u32,
-    group: u32,
+    at: u32,
+    row: u32,
     #[comptime] format: WeightFormat,
 ) -> (f32, f32) {
-    let (scale, min) = scale_and_min(weights, scales, group, format);
+    let (scale, min) = match comptime!(scale_kind(format)) {
+        ScaleKind::HalfPair => {
+            let pair =
+                unpack_halves(weights[(scales + at / comptime!(format.group_words())) as usize]);
+            (pair.extract(0usize), pair.extract(1usize))
+        }
+        ScaleKind::Half => {
+            let group = at / comptime!(format.group_words());
+            (
+                half(weights[(scales + group / 2u32) as usize], group),
+                f32::new(0.0),
+            )
+        }
+        ScaleKind::FloatPair => {
+            let place = scales + at / comptime!(format.group_words()) * 2u32;
+            (
+                f32::reinterpret(weights[place as usize]),
+                f32::reinterpret(weights[(place + 1u32) as usize]),
+            )
+        }
+        ScaleKind::Float => {
+            let group = at / comptime!(format.group_words());
+            (
+                f32::reinterpret(weights[(scales + group) as usize]),
+                f32::new(0.0),
+            )
+        }
+        ScaleKind::InlineHalf => {
+            let in_tile = row % comptime!(format.tile());
+            let place =
+                at - in_tile + comptime!(format.group_words() * format.tile()) + in_tile / 2u32;
+            let scale = half(weights[place as usize], in_tile);
+            if comptime!(has_min(format)) {
+                (
+                    scale,
+                    half(
+                        weights[(place + comptime!(format.tile() / 2)) as usize],
+                        in_tile,
+                    ),
+                )
+            } else {
+                (scale, f32::new(0.0))
+            }
+        }
+        ScaleKind::InlineFloat => {
+            let place = at + comptime!(format.group_words() * format.tile());
+            let scale = f32::reinterpret(weights[place as usize]);
+            if comptime!(has_min(format)) {
+                (
+                    scale,
+                    f32::reinterpret(weights[(place + comptime!(format.tile())) as usize]),
+                )
+            } else {
+                (scale, f32::new(0.0))
+            }
+        }
+        ScaleKind::None => (f32::new(1.0), f32::new(0.0)),
+    };
     let offset = comptime!(match format {
         WeightFormat::Packed { offset, .. } => f32::from(offset),
         _ => 0.0,
@@ -116,42 +190,10 @@ pub fn scale_and_bias(
     }
 }
 
+/// The low half of `word` if `index` is even, else the high half.
 #[cube]
-fn scale_and_min(
-    weights: &[u32],
-    scales: u32,
-    group: u32,
-    #[comptime] format: WeightFormat,
-) -> (f32, f32) {
-    match comptime!(scale_kind(format)) {
-        ScaleKind::HalfPair => {
-            let pair = unpack_halves(weights[(scales + group) as usize]);
-            (pair.extract(0usize), pair.extract(1usize))
-        }
-        ScaleKind::Half => {
-            let pair = unpack_halves(weights[(scales + group / 2u32) as usize]);
-            (
-                select(
-                    (group & 1u32) == 0u32,
-                    pair.extract(0usize),
-                    pair.extract(1usize),
-                ),
-                f32::new(0.0),
-            )
-        }
-        ScaleKind::FloatPair => {
-            let at = scales + group * 2u32;
-            (
-                f32::reinterpret(weights[at as usize]),
-                f32::reinterpret(weights[(at + 1u32) as usize]),
-            )
-        }
-        ScaleKind::Float => (
-            f32::reinterpret(weights[(scales + group) as usize]),
-            f32::new(0.0),
-        ),
-        ScaleKind::None => (f32::new(1.0), f32::new(0.0)),
-    }
+fn half(word: u32, index: u32) -> f32 {
+    unpack_halves(word >> ((index & 1u32) * 16u32)).extract(0usize)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -160,31 +202,28 @@ enum ScaleKind {
     Half,
     FloatPair,
     Float,
+    InlineHalf,
+    InlineFloat,
     None,
 }
 
 fn scale_kind(format: WeightFormat) -> ScaleKind {
-    match format {
-        WeightFormat::Packed {
-            scale: ScaleType::F16,
-            min: true,
-            ..
-        } => ScaleKind::HalfPair,
-        WeightFormat::Packed {
-            scale: ScaleType::F16,
-            min: false,
-            ..
-        } => ScaleKind::Half,
-        WeightFormat::Packed {
-            scale: ScaleType::F32,
-            min: true,
-            ..
-        } => ScaleKind::FloatPair,
-        WeightFormat::Packed {
-            scale: ScaleType::F32,
-            min: false,
-            ..
-        } => ScaleKind::Float,
-        WeightFormat::F32 | WeightFormat::F16 | WeightFormat::Bf16 => ScaleKind::None,
+    let WeightFormat::Packed {
+        scale, min, tile, ..
+    } = format
+    else {
+        return ScaleKind::None;
+    };
+    match (scale, min, tile) {
+        (ScaleType::F16, true, 1) => ScaleKind::HalfPair,
+        (ScaleType::F16, false, 1) => ScaleKind::Half,
+        (ScaleType::F32, true, 1) => ScaleKind::FloatPair,
+        (ScaleType::F32, false, 1) => ScaleKind::Float,
+        (ScaleType::F16, _, _) => ScaleKind::InlineHalf,
+        (ScaleType::F32, _, _) => ScaleKind::InlineFloat,
     }
+}
+
+fn has_min(format: WeightFormat) -> bool {
+    matches!(format, WeightFormat::Packed { min: true, .. })
 }

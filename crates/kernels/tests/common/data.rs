@@ -46,13 +46,7 @@ pub struct Matrix {
 impl Matrix {
     pub fn random(format: WeightFormat, rows: usize, k: usize, random: &mut Random) -> Self {
         let matrix = match format {
-            WeightFormat::Packed {
-                bits,
-                offset,
-                group,
-                scale,
-                min,
-            } => packed(bits, offset, group as usize, scale, min, rows, k, random),
+            WeightFormat::Packed { .. } => packed(format, rows, k, random),
             WeightFormat::F32 => {
                 let values = random.floats(rows * k);
                 Matrix {
@@ -107,63 +101,119 @@ fn dense(
     }
 }
 
-/// The layout as `ingle_quant::PackedLayout` describes it, for `rows = 1` and scales apart.
-#[allow(clippy::too_many_arguments)]
-fn packed(
-    bits: u8,
-    offset: u8,
-    group: usize,
-    scale: ScaleType,
-    min: bool,
-    rows: usize,
-    k: usize,
-    random: &mut Random,
-) -> Matrix {
-    let (mut bytes, mut scales, mut values) = (Vec::new(), Vec::new(), Vec::new());
-    let mut push_scale = |value: f32| match scale {
-        ScaleType::F16 => {
-            let half = f16::from_f32(value);
-            scales.extend(half.to_le_bytes());
-            half.to_f32()
-        }
-        ScaleType::F32 => {
-            scales.extend(value.to_le_bytes());
-            value
-        }
+/// One group of one row: the bytes of its codes, its scale and min as stored, and its values.
+struct Group {
+    codes: Vec<u8>,
+    scale: Vec<u8>,
+    min: Vec<u8>,
+    values: Vec<f32>,
+}
+
+/// The layout as `ingle_quant::PackedLayout` describes it.
+fn packed(format: WeightFormat, rows: usize, k: usize, random: &mut Random) -> Matrix {
+    let WeightFormat::Packed { group, tile, .. } = format else {
+        panic!("not packed")
     };
-    for group_index in 0..rows * k / group {
-        // Some scales are subnormal halves.
-        let size = if group_index % 7 == 3 { 3e-6 } else { 0.05 };
-        let scale = push_scale(random.float() * size);
-        let min = if min {
-            push_scale(random.float() * 0.1)
-        } else {
-            0.0
-        };
-        if bits == 4 {
-            let codes: Vec<u8> = (0..group)
-                .map(|_| (random.next() >> 9) as u8 & 15)
-                .collect();
-            bytes.extend((0..group / 2).map(|b| codes[b] | codes[b + group / 2] << 4));
-            values.extend(
-                codes
-                    .iter()
-                    .map(|c| scale * (f32::from(*c) - f32::from(offset)) + min),
-            );
-        } else {
-            let codes: Vec<i8> = (0..group).map(|_| (random.next() >> 9) as i8).collect();
-            bytes.extend(codes.iter().map(|c| *c as u8));
-            values.extend(codes.iter().map(|c| scale * f32::from(*c) + min));
+    let (groups, tile) = (k / group as usize, tile as usize);
+    let all: Vec<Vec<Group>> = (0..rows)
+        .map(|_| {
+            (0..groups)
+                .map(|n| random_group(format, n, random))
+                .collect()
+        })
+        .collect();
+    let values = all
+        .iter()
+        .flatten()
+        .flat_map(|g| &g.values)
+        .copied()
+        .collect();
+    let mut bytes = Vec::new();
+    if tile == 1 {
+        bytes.extend(all.iter().flatten().flat_map(|g| &g.codes));
+        bytes.resize(bytes.len().next_multiple_of(16), 0);
+        bytes.extend(
+            all.iter()
+                .flatten()
+                .flat_map(|g| [&g.scale, &g.min])
+                .flatten(),
+        );
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    } else {
+        for rows in all.chunks(tile) {
+            for n in 0..groups {
+                let column: Vec<&Group> = rows.iter().map(|row| &row[n]).collect();
+                let first = column[0];
+                let pad = tile - column.len();
+                for run in 0..first.codes.len() / 4 {
+                    bytes.extend(column.iter().flat_map(|g| &g.codes[run * 4..][..4]));
+                    bytes.resize(bytes.len() + pad * 4, 0);
+                }
+                for part in [|g: &Group| g.scale.clone(), |g: &Group| g.min.clone()] {
+                    bytes.extend(column.iter().flat_map(|g| part(g)));
+                    bytes.resize(bytes.len() + pad * part(first).len(), 0);
+                }
+            }
         }
     }
-    bytes.resize(bytes.len().next_multiple_of(16), 0);
-    bytes.extend(scales);
-    bytes.resize(bytes.len().next_multiple_of(4), 0);
     let words = bytes
         .chunks_exact(4)
         .map(|c| u32::from_le_bytes(c.try_into().expect("four bytes")))
         .collect();
     Matrix { words, values }
+}
+
+fn random_group(format: WeightFormat, n: usize, random: &mut Random) -> Group {
+    let WeightFormat::Packed {
+        bits,
+        offset,
+        group,
+        scale,
+        min,
+        ..
+    } = format
+    else {
+        panic!("not packed")
+    };
+    let group = group as usize;
+    let store = |value: f32| match scale {
+        ScaleType::F16 => {
+            let half = f16::from_f32(value);
+            (half.to_le_bytes().to_vec(), half.to_f32())
+        }
+        ScaleType::F32 => (value.to_le_bytes().to_vec(), value),
+    };
+    // Some scales are subnormal halves.
+    let size = if n % 7 == 3 { 3e-6 } else { 0.05 };
+    let (scale_bytes, scale) = store(random.float() * size);
+    let (min_bytes, min) = if min {
+        store(random.float() * 0.1)
+    } else {
+        (vec![], 0.0)
+    };
+    let (codes, values) = if bits == 4 {
+        let codes: Vec<u8> = (0..group)
+            .map(|_| (random.next() >> 9) as u8 & 15)
+            .collect();
+        let bytes = (0..group / 2)
+            .map(|b| codes[b] | codes[b + group / 2] << 4)
+            .collect();
+        let value = |c: &u8| scale * (f32::from(*c) - f32::from(offset)) + min;
+        (bytes, codes.iter().map(value).collect())
+    } else {
+        let codes: Vec<i8> = (0..group).map(|_| (random.next() >> 9) as i8).collect();
+        let value = |c: &i8| scale * f32::from(*c) + min;
+        (
+            codes.iter().map(|c| *c as u8).collect(),
+            codes.iter().map(value).collect(),
+        )
+    };
+    Group {
+        codes,
+        scale: scale_bytes,
+        min: min_bytes,
+        values,
+    }
 }
 
 /// Every format that kernels read.
@@ -172,13 +222,16 @@ pub fn formats() -> Vec<WeightFormat> {
     for (bits, offset, min) in [(4, 0, true), (4, 8, false), (8, 0, false), (8, 0, true)] {
         for group in [16, 32] {
             for scale in [ScaleType::F16, ScaleType::F32] {
-                formats.push(WeightFormat::Packed {
-                    bits,
-                    offset,
-                    group,
-                    scale,
-                    min,
-                });
+                for tile in [1, if group == 16 { 4 } else { 16 }] {
+                    formats.push(WeightFormat::Packed {
+                        bits,
+                        offset,
+                        group,
+                        scale,
+                        min,
+                        tile,
+                    });
+                }
             }
         }
     }
