@@ -2,6 +2,7 @@
 
 use half::{bf16, f16};
 use ingle_kernels::WeightFormat;
+use ingle_kernels::step::{StepLayout, StepRows};
 use ingle_quant::ScaleType;
 
 /// xorshift64*
@@ -248,4 +249,37 @@ pub fn assert_close(what: &str, found: &[f32], expected: &[f32], tolerance: f32)
             "{what}: element {i} is {f}, expected {e} (largest {largest})"
         );
     }
+}
+
+/// Step data, with the block table behind it.
+pub fn step_words(rows: &StepRows, table: &[Vec<u32>]) -> Vec<u32> {
+    let max_blocks = table.iter().map(Vec::len).max().unwrap_or(0) as u32;
+    let layout = StepLayout {
+        tokens: 80,
+        output_rows: 8,
+        sequences: table.len() as u32,
+        max_blocks,
+    };
+    let mut words = vec![0; layout.words() as usize];
+    layout.write(rows, &mut words).expect("it fits");
+    for (sequence, blocks) in table.iter().enumerate() {
+        let at = layout.table_word() as usize + sequence * max_blocks as usize;
+        words[at..at + blocks.len()].copy_from_slice(blocks);
+    }
+    words
+}
+
+/// Step data of `n` rows that only count.
+pub fn rows_only(n: usize) -> Vec<u32> {
+    let zeros = vec![0; n];
+    step_words(
+        &StepRows {
+            ids: &zeros,
+            positions: &zeros,
+            slots: &zeros,
+            sequences: &zeros,
+            output_rows: &[],
+        },
+        &[],
+    )
 }
