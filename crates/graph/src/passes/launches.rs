@@ -6,7 +6,7 @@ use super::inline::is_elementwise;
 use super::memory::{Temporary, assign};
 use super::region::{self, Region};
 use super::{RowRange, Target};
-use crate::kernel::{AttentionSpec, KernelSpec, MatmulSpec, WeightLayout};
+use crate::kernel::{Activations, AttentionSpec, KernelSpec, MatmulSpec, WeightLayout};
 use crate::ops::{Attention, Op, Runs};
 use crate::plan::{Buffer, Guard, Kernel, Launch, Plan, Rows, Size};
 use crate::{Def, Dim, Graph, GraphError, Node, Symbol, ValueId, ValueType};
@@ -201,13 +201,14 @@ impl<'a> Lowering<'a> {
         rows: Dim,
         label: &str,
     ) -> Result<(), GraphError> {
+        let range = self.range(rows);
+        let bytes = bytes_of(&ValueType::f32(vec![rows, Dim::Const(spec.k)]), label)?;
+        let quantize =
+            spec.activations == Activations::Int8 && !self.target.fuses_quantize(&spec, range);
         if let Some(eps) = spec.norm
-            && !self.target.fuses_norm(&spec, self.range(rows))
+            && (quantize || !self.target.fuses_norm(&spec, range))
         {
-            let normed = self.temporary(bytes_of(
-                &ValueType::f32(vec![rows, Dim::Const(spec.k)]),
-                label,
-            )?);
+            let normed = self.temporary(bytes);
             let norm = KernelSpec::RmsNorm { k: spec.k, eps };
             self.push(
                 norm,
@@ -217,6 +218,18 @@ impl<'a> Lowering<'a> {
             )?;
             spec.norm = None;
             reads.splice(0..2, [normed]);
+        }
+        if quantize {
+            let codes = self.temporary(bytes);
+            let quantize = KernelSpec::QuantizeActivations { k: spec.k };
+            self.push(
+                quantize,
+                vec![reads[0], codes],
+                rows,
+                &format!("{label} (8-bit grid)"),
+            )?;
+            spec.activations = Activations::F32;
+            reads[0] = codes;
         }
         self.launch(KernelSpec::Matmul(spec), reads, outputs, rows, label)
     }
