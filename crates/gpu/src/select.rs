@@ -8,8 +8,9 @@ use ingle_graph::ops::{EltOp, Pairing, Reduction, Rope};
 use ingle_graph::passes::RowRange;
 use ingle_graph::{Extra, Operand, Program};
 use ingle_kernels as kernels;
+use ingle_kernels::shapes::{self, DeviceClass};
 use ingle_kernels::{
-    EltArg, EltInput, EltInstruction, EltProgram, Feature, KernelKey, KvElement, MatMulTile, MatVecShape, Projection,
+    DeviceLimits, EltArg, EltInput, EltInstruction, EltProgram, Feature, KernelKey, KvElement, MatMulTile, MatVecShape, Projection,
     RopePairing, TokenSource, WeightFormat,
 };
 use ingle_quant::ElementType;
@@ -18,10 +19,11 @@ use ingle_quant::ElementType;
 struct Product {
     name: &'static str,
     why: &'static str,
+    /// The devices that it is for; `None` for all.
+    class: Option<DeviceClass>,
     /// Fewest and most rows of `x` it is for.
     rows: (usize, usize),
-    /// `None` for both.
-    activations: Option<Activations>,
+    activations: Activations,
     shape: Shape,
 }
 
@@ -30,68 +32,100 @@ enum Shape {
     Mat(MatMulTile),
 }
 
+const ONE: (usize, usize) = (0, 1);
 const ANY: (usize, usize) = (0, usize::MAX);
+const MANY: (usize, usize) = (9, usize::MAX);
+const SOFTWARE: Option<DeviceClass> = Some(DeviceClass::Software);
+const HARDWARE: Option<DeviceClass> = Some(DeviceClass::Hardware);
 
-const fn vec(tokens: u8, threads: u16, lanes: u16, rows: u8, packed_dot: bool) -> Shape {
-    Shape::Vec { tokens, shape: MatVecShape { threads, lanes, rows, packed_dot } }
+/// The shape for one row of `x`.
+const fn decode(class: DeviceClass, activations: kernels::Activations, packed_dot: bool) -> Shape {
+    Shape::Vec { tokens: 1, shape: shapes::decode(class, activations, packed_dot) }
 }
 
-const fn tile(tokens: u16, rows: u16, thread_tokens: u8, thread_rows: u8) -> Shape {
-    Shape::Mat(MatMulTile { tokens, rows, thread_tokens, thread_rows })
-}
-
-/// All matrix products, best first. Every range of rows ends in one that needs nothing.
+/// All matrix products, best first. The last row needs nothing.
 const PRODUCTS: &[Product] = &[
     Product {
-        name: "matvec n1 t64 l8 r2 dot4",
+        name: "decode int8 software",
+        why: "one row, 8-bit activations, on a processor: many rows an invocation",
+        class: SOFTWARE,
+        rows: ONE,
+        activations: Activations::Int8,
+        shape: decode(DeviceClass::Software, kernels::Activations::Int8, false),
+    },
+    Product {
+        name: "decode int8 dot4",
         why: "one row, 8-bit activations: packed dot products",
-        rows: (0, 1),
-        activations: Some(Activations::Int8),
-        shape: vec(1, 64, 8, 2, true),
+        class: HARDWARE,
+        rows: ONE,
+        activations: Activations::Int8,
+        shape: decode(DeviceClass::Hardware, kernels::Activations::Int8, true),
     },
     Product {
-        name: "matvec n1 t64 l8 r2",
+        name: "decode int8",
+        why: "one row, 8-bit activations, without packed dot products",
+        class: HARDWARE,
+        rows: ONE,
+        activations: Activations::Int8,
+        shape: decode(DeviceClass::Hardware, kernels::Activations::Int8, false),
+    },
+    Product {
+        name: "decode f32 software",
+        why: "one row, on a processor: many rows an invocation",
+        class: SOFTWARE,
+        rows: ONE,
+        activations: Activations::F32,
+        shape: decode(DeviceClass::Software, kernels::Activations::F32, false),
+    },
+    Product {
+        name: "decode f32",
         why: "one row",
-        rows: (0, 1),
-        activations: None,
-        shape: vec(1, 64, 8, 2, false),
+        class: HARDWARE,
+        rows: ONE,
+        activations: Activations::F32,
+        shape: decode(DeviceClass::Hardware, kernels::Activations::F32, false),
     },
     Product {
-        name: "matvec n8 t64 l8 r1 dot4",
-        why: "several rows, 8-bit activations: packed dot products, each weight read once for 8 rows",
+        name: "rows8 software",
+        why: "several rows, on a processor: each weight read once for 8 of them",
+        class: SOFTWARE,
         rows: ANY,
-        activations: Some(Activations::Int8),
-        shape: vec(8, 64, 8, 1, true),
+        activations: Activations::F32,
+        shape: Shape::Vec { tokens: 8, shape: shapes::rows8(DeviceClass::Software) },
     },
     Product {
-        name: "matvec n4 t64 l8 r1 dot4",
-        why: "several rows, 8-bit activations, too wide for 8 rows in workgroup memory",
-        rows: ANY,
-        activations: Some(Activations::Int8),
-        shape: vec(4, 64, 8, 1, true),
-    },
-    Product {
-        name: "matmul 32x32",
+        name: "tile",
         why: "many rows: tiles through workgroup memory",
-        rows: (9, usize::MAX),
-        activations: Some(Activations::F32),
-        shape: tile(32, 32, 4, 4),
+        class: HARDWARE,
+        rows: MANY,
+        activations: Activations::F32,
+        shape: Shape::Mat(shapes::tile()),
     },
     Product {
-        name: "matvec n4 t64 l8 r1",
-        why: "several rows: each weight read once for 4 of them",
+        name: "rows8",
+        why: "several rows: each weight read once for 8 of them",
+        class: HARDWARE,
         rows: ANY,
-        activations: None,
-        shape: vec(4, 64, 8, 1, false),
+        activations: Activations::F32,
+        shape: Shape::Vec { tokens: 8, shape: shapes::rows8(DeviceClass::Hardware) },
     },
     Product {
-        name: "matvec n1 t64 l1 r1",
-        why: "what always fits",
+        name: "plain",
+        why: "what fits every device",
+        class: None,
         rows: ANY,
-        activations: None,
-        shape: vec(1, 64, 1, 1, false),
+        activations: Activations::F32,
+        shape: Shape::Vec { tokens: 1, shape: MatVecShape { threads: 64, lanes: 1, rows: 1, packed_dot: false } },
     },
 ];
+
+/// What selection asks about a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine<'a> {
+    pub class: DeviceClass,
+    pub features: &'a [Feature],
+    pub limits: &'a DeviceLimits,
+}
 
 /// A kernel that a spec may use.
 #[derive(Clone, Debug, PartialEq)]
@@ -102,32 +136,60 @@ pub(crate) struct Candidate {
 }
 
 /// The candidates for a spec, best first.
-pub(crate) fn candidates(spec: &KernelSpec, rows: RowRange, features: &[Feature]) -> Result<Vec<Candidate>, String> {
+pub(crate) fn candidates(spec: &KernelSpec, rows: RowRange, machine: &Machine<'_>) -> Result<Vec<Candidate>, String> {
     let KernelSpec::Matmul(m) = spec else {
-        let only = single(spec)?;
-        return Ok(vec![only]);
+        return Ok(vec![single(spec, machine.class)?]);
     };
-    let admitted = PRODUCTS.iter().filter(|p| {
-        let rows = p.rows.0 <= rows.low.max(1) && rows.high <= p.rows.1;
-        let packed = matches!(p.shape, Shape::Vec { shape: MatVecShape { packed_dot: true, .. }, .. });
-        let device = !packed || features.contains(&Feature::PackedIntegerDot);
-        rows && device && p.activations.is_none_or(|a| a == m.activations)
-    });
+    let admitted = PRODUCTS.iter().filter(|p| p.admits(m, rows, machine));
     admitted.map(|p| Ok(Candidate { name: p.name, why: p.why, key: product(m, p)? })).collect()
+}
+
+/// Whether a matrix product can take activations as `spec` says they enter it.
+pub(crate) fn takes(spec: &MatmulSpec, rows: RowRange, machine: &Machine<'_>) -> bool {
+    PRODUCTS.iter().any(|p| p.admits(spec, rows, machine))
 }
 
 /// The key of a candidate by its name.
 pub(crate) fn key(spec: &KernelSpec, candidate: &str) -> Result<KernelKey, String> {
-    match spec {
-        KernelSpec::Matmul(m) => {
-            let found = PRODUCTS.iter().find(|p| p.name == candidate);
-            product(m, found.ok_or_else(|| format!("there is no candidate {candidate:?}"))?)
-        }
-        spec => {
-            let only = single(spec)?;
-            if only.name == candidate { Ok(only.key) } else { Err(format!("there is no candidate {candidate:?}")) }
+    let unknown = || format!("there is no candidate {candidate:?}");
+    if let KernelSpec::Matmul(m) = spec {
+        return product(m, PRODUCTS.iter().find(|p| p.name == candidate).ok_or_else(unknown)?);
+    }
+    for class in [DeviceClass::Hardware, DeviceClass::Software] {
+        let only = single(spec, class)?;
+        if only.name == candidate {
+            return Ok(only.key);
         }
     }
+    Err(unknown())
+}
+
+impl Product {
+    fn admits(&self, m: &MatmulSpec, rows: RowRange, machine: &Machine<'_>) -> bool {
+        let rows = self.rows.0 <= rows.low.max(1) && rows.high <= self.rows.1;
+        let packed = matches!(self.shape, Shape::Vec { shape: MatVecShape { packed_dot: true, .. }, .. });
+        let features = !packed || machine.features.contains(&Feature::PackedIntegerDot);
+        let class = self.class.is_none_or(|c| c == machine.class);
+        let fits = self.workgroup_bytes(m) <= u64::from(machine.limits.max_compute_workgroup_storage_size);
+        rows && features && class && self.activations == m.activations && fits
+    }
+
+    /// About how much workgroup memory it takes, so that none is asked for that no compiler would make: a pack only
+    /// knows that it has no text.
+    fn workgroup_bytes(&self, m: &MatmulSpec) -> u64 {
+        let Shape::Vec { tokens, shape } = self.shape else { return 0 };
+        let (accumulators, tokens) = (u64::from(m.epilogue.accumulators.max(1)), u64::from(tokens));
+        let parts = (accumulators * u64::from(shape.rows) + 1) * tokens * u64::from(shape.threads);
+        let sums = if shape.lanes > 1 { parts * 4 } else { 0 };
+        // A byte for each code, and for each group a scale and a sum.
+        let staged = if m.activations == Activations::Int8 { stage_k(m.k) * 11 / 8 * tokens } else { 0 };
+        sums + staged
+    }
+}
+
+/// The size class of staged activations: a few, so that models share texts.
+fn stage_k(k: usize) -> u64 {
+    (k as u64).next_power_of_two()
 }
 
 /// How kernels read a weight.
@@ -164,7 +226,7 @@ fn product(m: &MatmulSpec, row: &Product) -> Result<KernelKey, String> {
 }
 
 /// The specs that have one kernel.
-fn single(spec: &KernelSpec) -> Result<Candidate, String> {
+fn single(spec: &KernelSpec, class: DeviceClass) -> Result<Candidate, String> {
     let only = |name, key| Ok(Candidate { name, why: "the only candidate", key });
     match spec {
         KernelSpec::Matmul(_) => Err("matrix products have candidates of their own".into()),
@@ -176,7 +238,10 @@ fn single(spec: &KernelSpec) -> Result<Candidate, String> {
         }
         KernelSpec::RmsNorm { .. } => only("t64", KernelKey::RmsNorm(kernels::RmsNormKey { threads: 64 })),
         KernelSpec::RopeWrite(w) => only("t64", KernelKey::RopeWrite(rope_write(w)?)),
-        KernelSpec::Attention(a) => only("t64", KernelKey::Attention(attention(a)?)),
+        KernelSpec::Attention(a) => {
+            let name = if class == DeviceClass::Software { "software" } else { "hardware" };
+            only(name, KernelKey::Attention(attention(a, class)?))
+        }
         KernelSpec::Elementwise { program: p, .. } => {
             only("t64", KernelKey::Elementwise(kernels::ElementwiseKey { program: program(p)?, threads: 64 }))
         }
@@ -229,13 +294,14 @@ fn rope(
     })
 }
 
-fn attention(a: &AttentionSpec) -> Result<kernels::AttentionKey, String> {
+fn attention(a: &AttentionSpec, class: DeviceClass) -> Result<kernels::AttentionKey, String> {
+    let head_dim = small(a.head_dim, "head_dim")?;
     Ok(kernels::AttentionKey {
-        head_dim: small(a.head_dim, "head_dim")?,
+        head_dim,
         kv: kv(a.kv)?,
         window: a.op.window.is_some(),
         soft_cap: a.op.softcap.is_some(),
-        threads: 64,
+        threads: shapes::attention_threads(class, head_dim),
     })
 }
 

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use ingle_graph::kernel::{KernelSpec, MatmulSpec, WeightLayout};
 use ingle_graph::passes::{Choice, RowRange, Target};
 use ingle_graph::plan;
+use ingle_kernels::shapes::DeviceClass;
 use ingle_kernels::{Access, Feature, KernelKey, KernelText};
 use ingle_quant::{ElementType, LayoutRequest, PackedLayout, Placement, Storage};
 
 use crate::device::{Device, Limits};
-use crate::select::{self, Candidate};
+use crate::select::{self, Candidate, Machine};
 use crate::source::{KernelSource, SourceError};
 
 /// Bindings of a matrix product besides its extra inputs: x, the norm's weight, the matrix, out, step, params.
@@ -19,6 +20,7 @@ const PRODUCT_BINDINGS: u32 = 6;
 /// A GPU with these limits and features, and where its kernels come from.
 pub struct GpuTarget {
     kind: String,
+    class: DeviceClass,
     limits: Limits,
     features: Vec<Feature>,
     source: Box<dyn KernelSource>,
@@ -27,10 +29,11 @@ pub struct GpuTarget {
 }
 
 impl GpuTarget {
-    /// `kind` is the device's kind, for people: `webgpu`, `vulkan`.
+    /// `kind` is the device's kind, for people: `webgpu`, `vulkan`. A hardware device, unless told otherwise.
     pub fn new(kind: &str, limits: Limits, features: &[Feature], source: impl KernelSource + 'static) -> Self {
         GpuTarget {
             kind: kind.into(),
+            class: DeviceClass::Hardware,
             limits,
             features: features.to_vec(),
             source: Box::new(source),
@@ -41,7 +44,16 @@ impl GpuTarget {
 
     /// The target that `device` is.
     pub fn of<D: Device>(device: &D, source: impl KernelSource + 'static) -> Self {
-        Self::new(&device.info().kind, device.limits(), device.features(), source)
+        Self::new(&device.info().kind, device.limits(), device.features(), source).with_class(device.class())
+    }
+
+    /// The same for a device of this class.
+    pub fn with_class(self, class: DeviceClass) -> Self {
+        GpuTarget { class, ..self }
+    }
+
+    fn machine(&self) -> Machine<'_> {
+        Machine { class: self.class, features: &self.features, limits: &self.limits.kernel }
     }
 
     /// The kernels that were chosen and have no text yet. A plan that holds one compiles, but cannot be loaded until
@@ -91,7 +103,7 @@ impl GpuTarget {
 impl Target for GpuTarget {
     fn name(&self) -> String {
         let features: String = self.features.iter().map(|f| format!(" {f:?}")).collect();
-        format!("{}{features}", self.kind)
+        format!("{} {:?}{features}", self.kind, self.class)
     }
 
     fn layout(&self, storage: Storage, rows: usize, k: usize) -> Result<WeightLayout, String> {
@@ -124,12 +136,17 @@ impl Target for GpuTarget {
         rows.high <= 1
     }
 
+    /// Where no kernel quantises what it reads: several rows, or rows too wide for workgroup memory.
+    fn fuses_quantize(&self, spec: &MatmulSpec, rows: RowRange) -> bool {
+        select::takes(spec, rows, &self.machine())
+    }
+
     fn max_extras(&self) -> usize {
         self.limits.kernel.max_storage_buffers_per_shader_stage.saturating_sub(PRODUCT_BINDINGS) as usize
     }
 
     fn select(&self, spec: &KernelSpec, rows: RowRange) -> Result<Choice, String> {
-        self.choose(select::candidates(spec, rows, &self.features)?)
+        self.choose(select::candidates(spec, rows, &self.machine())?)
     }
 }
 

@@ -6,6 +6,7 @@ use ingle_gpu::device::DeviceOptions;
 use ingle_gpu::device::native::{Api, NativeDevice};
 use ingle_gpu::{Compiler, GpuBackend, GpuTarget, block_on};
 use ingle_graph::suite::{Case, suite};
+use ingle_kernels::shapes::DeviceClass;
 
 fn open() -> NativeDevice {
     NativeDevice::open(Api::Vulkan, DeviceOptions::default()).expect("these tests need a Vulkan device")
@@ -20,8 +21,18 @@ fn run(case: &Case, target: &GpuTarget) -> Result<(), String> {
 
 #[test]
 fn every_case_agrees_with_the_reference() {
+    check(DeviceClass::Software, "vulkan");
+}
+
+#[test]
+fn kernels_for_hardware_agree_too() {
+    check(DeviceClass::Hardware, "vulkan-hardware");
+}
+
+/// Runs all cases with the kernels for a class of devices.
+fn check(class: DeviceClass, name: &str) {
     let cases = suite();
-    let target = GpuTarget::of(&open(), Compiler);
+    let target = GpuTarget::of(&open(), Compiler).with_class(class);
     let mut wrong = Vec::new();
     for case in &cases {
         if let Err(e) = run(case, &target) {
@@ -31,6 +42,6 @@ fn every_case_agrees_with_the_reference() {
     assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
     if let Some(path) = std::env::var_os("INGLE_SUITE_COUNTS") {
         let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).expect("the counts can be written");
-        writeln!(file, "vulkan {}", cases.len()).expect("the counts can be written");
+        writeln!(file, "{name} {}", cases.len()).expect("the counts can be written");
     }
 }

@@ -15,6 +15,7 @@ use ingle_graph::ops::{
 };
 use ingle_graph::passes::{Options, compile};
 use ingle_graph::{Graph, GraphError, Recipe, Symbol, ValueId, ValueType, shape};
+use ingle_kernels::shapes::DeviceClass;
 use ingle_kernels::{DeviceLimits, Feature, KernelKey, KernelText};
 use ingle_quant::{ElementType, GgmlType};
 
@@ -56,9 +57,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for activations in [Activations::F32, Activations::Int8] {
         for decoder in decoders() {
             let features = [Feature::PackedIntegerDot];
-            let target = GpuTarget::new("webgpu", Limits::default(), &features, Nothing);
-            compile(&decoder.graph()?, &Options::decoder(activations, 256), &target)?;
-            keys.extend(target.missing().into_iter().map(|key| (key.id(), key)));
+            for class in [DeviceClass::Hardware, DeviceClass::Software] {
+                let target = GpuTarget::new("webgpu", Limits::default(), &features, Nothing).with_class(class);
+                compile(&decoder.graph()?, &Options::decoder(activations, 256), &target)?;
+                keys.extend(target.missing().into_iter().map(|key| (key.id(), key)));
+            }
         }
     }
     println!("{}", serde_json::to_string(&keys.into_values().collect::<Vec<_>>())?);

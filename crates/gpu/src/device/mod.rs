@@ -10,6 +10,7 @@ pub mod web;
 
 use ingle_graph::backend::{BackendError, DeviceInfo, LocalFuture};
 use ingle_graph::plan::KernelText;
+use ingle_kernels::shapes::DeviceClass;
 use ingle_kernels::{DeviceLimits, Feature};
 
 /// What a device allows. The default is WebGPU's default.
@@ -86,6 +87,9 @@ pub trait Device: Sized + 'static {
     type BindGroup: 'static;
 
     fn info(&self) -> DeviceInfo;
+
+    /// Whether the "GPU" is the processor: other kernels are fast there.
+    fn class(&self) -> DeviceClass;
 
     fn limits(&self) -> Limits;
 

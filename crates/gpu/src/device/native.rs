@@ -8,6 +8,7 @@ use std::thread;
 
 use ingle_graph::backend::{BackendError, DeviceInfo, LocalFuture};
 use ingle_graph::plan::KernelText;
+use ingle_kernels::shapes::DeviceClass;
 use ingle_kernels::{DeviceLimits, Feature};
 
 use super::{Binding, Copy, Device, DeviceOptions, Dispatch, Limits, Scope, Usage};
@@ -18,6 +19,7 @@ pub struct NativeDevice {
     device: wgpu::Device,
     queue: wgpu::Queue,
     info: DeviceInfo,
+    class: DeviceClass,
     limits: Limits,
     features: Vec<Feature>,
     fault: Arc<Mutex<Option<BackendError>>>,
@@ -73,6 +75,10 @@ impl NativeDevice {
         let fault = watch(&device);
         Ok(NativeDevice {
             info: describe(api, &adapter),
+            class: match adapter.get_info().device_type {
+                wgpu::DeviceType::Cpu => DeviceClass::Software,
+                _ => DeviceClass::Hardware,
+            },
             limits: limits_of(&limits),
             // wgpu translates packed dot products for devices that lack them.
             features: vec![Feature::PackedIntegerDot],
@@ -171,6 +177,10 @@ impl Device for NativeDevice {
 
     fn info(&self) -> DeviceInfo {
         self.info.clone()
+    }
+
+    fn class(&self) -> DeviceClass {
+        self.class
     }
 
     fn limits(&self) -> Limits {

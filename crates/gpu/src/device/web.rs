@@ -9,6 +9,7 @@ use std::rc::Rc;
 
 use ingle_graph::backend::{BackendError, DeviceInfo, LocalFuture};
 use ingle_graph::plan::KernelText;
+use ingle_kernels::shapes::DeviceClass;
 use ingle_kernels::{DeviceLimits, Feature};
 use js_sys::{Array, Object, Promise, Reflect, Uint8Array};
 use wasm_bindgen::prelude::*;
@@ -23,6 +24,7 @@ pub struct WebDevice {
     device: js::Device,
     queue: js::Queue,
     info: DeviceInfo,
+    class: DeviceClass,
     limits: Limits,
     features: Vec<Feature>,
     fault: Fault,
@@ -68,6 +70,7 @@ impl WebDevice {
         Ok(WebDevice {
             queue: device.queue(),
             info: describe(&adapter),
+            class: class(&adapter),
             limits: limits_of(&device.limits()),
             features: if dot { vec![Feature::PackedIntegerDot] } else { vec![] },
             device,
@@ -135,6 +138,18 @@ fn describe(adapter: &js::Adapter) -> DeviceInfo {
     DeviceInfo { kind: "webgpu".into(), name, details: parts }
 }
 
+/// Browsers say so when they fall back to software; older ones only by the adapter's name.
+fn class(adapter: &js::Adapter) -> DeviceClass {
+    let info = adapter.info();
+    let field = |of: &JsValue, name: &str| Reflect::get(of, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    let fallback = [&info, adapter.as_ref()].iter().any(|of| field(of, "isFallbackAdapter").is_truthy());
+    let software = ["architecture", "description", "device"].iter().any(|name| {
+        let text = field(&info, name).as_string().unwrap_or_default().to_lowercase();
+        text.contains("swiftshader") || text.contains("llvmpipe")
+    });
+    if fallback || software { DeviceClass::Software } else { DeviceClass::Hardware }
+}
+
 /// Collects what happens outside of scopes. The first fault stays.
 fn watch(device: &js::Device, fault: &Fault) -> Closure<dyn FnMut(JsValue)> {
     let uncaptured = Rc::clone(fault);
@@ -161,6 +176,10 @@ impl Device for WebDevice {
 
     fn info(&self) -> DeviceInfo {
         self.info.clone()
+    }
+
+    fn class(&self) -> DeviceClass {
+        self.class
     }
 
     fn limits(&self) -> Limits {
