@@ -38,7 +38,8 @@ pub fn recognise(graph: &Graph, trace: &mut Trace) -> Result<Graph, GraphError> 
 
 /// The names of the rewrites: of the ops that can be recognised.
 pub(super) fn rewrites() -> Vec<&'static str> {
-    let mut names: Vec<&'static str> = Op::patterns().iter().map(|p| p.example.name()).collect();
+    let mut names = vec!["decompose"];
+    names.extend(Op::patterns().iter().map(|p| p.example.name()));
     names.dedup();
     names
 }

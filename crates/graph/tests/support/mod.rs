@@ -8,12 +8,12 @@ pub mod wrong;
 
 use ingle_graph::kernel::{KernelSpec, MatmulSpec, WeightLayout};
 use ingle_graph::ops::{
-    Argmax, Attention, Binary, EltOp, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope,
+    Argmax, Attention, Binary, EltOp, Embedding, KV_BLOCK, Matmul, Op, Pairing, RmsNorm, Rope,
     StateWrite, Swiglu, TakeRows,
 };
 use ingle_graph::passes::{Choice, RowRange, Target};
 use ingle_graph::plan::Size;
-use ingle_graph::{Data, Graph, Recipe, Symbol, Tensor, ValueId, ValueType, shape};
+use ingle_graph::{Data, Dim, Graph, Recipe, Symbol, Tensor, ValueId, ValueType, shape};
 use ingle_quant::{ElementType, GgmlType, LayoutRequest, PackedLayout, Placement, Storage};
 
 /// A target that takes everything.
@@ -154,92 +154,118 @@ impl Target for LikeTarget {
 
 /// The graph of a small llama with this many layers, as frontends build it.
 pub fn llama(layers: usize) -> Graph {
-    let (embed, heads, kv_heads, d, ffn, vocabulary) = (64, 4, 2, 16, 96, 100);
-    let mut g = Graph::new("llama");
-    let quantised = GgmlType::Q4_1.storage().unwrap();
-    let matrix = |g: &mut Graph, name: String, rows: usize, k: usize| {
+    let mut l = Llama::new();
+    let ids = l.integers("ids", shape![Symbol::Tokens]);
+    let [pos, slots, seq] = ["pos", "slots", "seq"].map(|n| l.integers(n, shape![Symbol::Tokens]));
+    let table = l.integers("table", shape![Symbol::Batch, Symbol::Table]);
+    let rows = l.integers("output_rows", shape![Symbol::Outputs]);
+    let pool = shape![Symbol::Pool, 2, KV_HEADS, KV_BLOCK, HEAD_DIM];
+    let pool = ValueType::state(ElementType::F16, pool);
+    let states: Vec<ValueId> = (0..layers)
+        .map(|i| l.g.input(format!("kv.{i}"), pool.clone()))
+        .collect();
+    let tokens = l.matrix("token_embd.weight".into(), 100, EMBED);
+    let mut x = l.push(Embedding {}, &[ids, tokens]);
+    let mut last = Vec::new();
+    for (i, kv) in states.into_iter().enumerate() {
+        let (y, kv) = l.attention(i, x, [kv, pos, slots, seq, table]);
+        x = l.feed_forward(i, y);
+        last.push(kv);
+    }
+    let x = l.push(TakeRows {}, &[x, rows]);
+    let x = l.norm("output_norm.weight".into(), x);
+    let logits = l.push(Matmul {}, &[x, tokens]);
+    let next = l.push(Argmax {}, &[logits]);
+    l.g.result("logits", logits);
+    l.g.result("next", next);
+    for (i, kv) in last.into_iter().enumerate() {
+        l.g.result(format!("kv.{i}.next"), kv);
+    }
+    l.g
+}
+
+const EMBED: usize = 64;
+const HEADS: usize = 4;
+const KV_HEADS: usize = 2;
+const HEAD_DIM: usize = 16;
+const FEED_FORWARD: usize = 96;
+
+struct Llama {
+    g: Graph,
+}
+
+impl Llama {
+    fn new() -> Self {
+        Llama {
+            g: Graph::new("llama"),
+        }
+    }
+
+    fn push(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        self.g.push(op, inputs).unwrap()
+    }
+
+    fn integers(&mut self, name: &str, shape: Vec<Dim>) -> ValueId {
+        self.g.input(name, ValueType::i32(shape))
+    }
+
+    fn matrix(&mut self, name: String, rows: usize, k: usize) -> ValueId {
         let ty = ValueType {
-            storage: quantised,
+            storage: GgmlType::Q4_1.storage().unwrap(),
             shape: shape![rows, k],
             state: false,
         };
-        g.leaf(name.clone(), ty, Recipe::source(name, rows))
-            .unwrap()
-    };
-    let vector = |g: &mut Graph, name: String, n: usize| {
-        let ty = ValueType::f32(shape![n]);
-        g.leaf(name.clone(), ty, Recipe::source(name, n)).unwrap()
-    };
-    let tokens = |g: &mut Graph, name: &str| g.input(name, ValueType::i32(shape![Symbol::Tokens]));
-    let ids = tokens(&mut g, "ids");
-    let [pos, slots, seq] = ["pos", "slots", "seq"].map(|name| tokens(&mut g, name));
-    let table = g.input(
-        "table",
-        ValueType::i32(shape![Symbol::Batch, Symbol::Table]),
-    );
-    let rows = g.input("output_rows", ValueType::i32(shape![Symbol::Outputs]));
-    let pool = shape![Symbol::Pool, 2, kv_heads, KV_BLOCK, d];
-    let states: Vec<ValueId> = (0..layers)
-        .map(|i| {
-            g.input(
-                format!("kv.{i}"),
-                ValueType::state(ElementType::F16, pool.clone()),
-            )
-        })
-        .collect();
-    let table_weight = matrix(&mut g, "token_embd.weight".into(), vocabulary, embed);
-    let mut x = g.push(Embedding {}, &[ids, table_weight]).unwrap();
-    let mut last = Vec::new();
-    let rope = Rope {
-        head_dim: d,
-        rotary_dim: d,
-        base: 1e4,
-        scale: 1.0,
-        pairing: Pairing::Interleaved,
-    };
-    for (i, &kv) in states.iter().enumerate() {
-        let name = |part: &str| format!("blk.{i}.{part}.weight");
-        let norm = vector(&mut g, name("attn_norm"), embed);
-        let n = g.push(RmsNorm { eps: 1e-5 }, &[x, norm]).unwrap();
-        let project = |g: &mut Graph, part: &str, x, rows, k| {
-            let w = matrix(g, name(part), rows, k);
-            g.push(Matmul {}, &[x, w]).unwrap()
+        let recipe = Recipe::source(name.clone(), rows);
+        self.g.leaf(name, ty, recipe).unwrap()
+    }
+
+    fn norm(&mut self, name: String, x: ValueId) -> ValueId {
+        let recipe = Recipe::source(name.clone(), EMBED);
+        let weight = self.g.leaf(name, ValueType::f32(shape![EMBED]), recipe);
+        self.push(RmsNorm { eps: 1e-5 }, &[x, weight.unwrap()])
+    }
+
+    /// `x` times the weight `part` of layer `i`.
+    fn project(&mut self, i: usize, part: &str, x: ValueId, rows: usize) -> ValueId {
+        let k = self.g.ty(x).last().unwrap();
+        let weight = self.matrix(format!("blk.{i}.{part}.weight"), rows, k);
+        self.push(Matmul {}, &[x, weight])
+    }
+
+    fn attention(&mut self, i: usize, x: ValueId, at: [ValueId; 5]) -> (ValueId, ValueId) {
+        let [kv, pos, slots, seq, table] = at;
+        let n = self.norm(format!("blk.{i}.attn_norm.weight"), x);
+        let q = self.project(i, "attn_q", n, HEADS * HEAD_DIM);
+        let k = self.project(i, "attn_k", n, KV_HEADS * HEAD_DIM);
+        let v = self.project(i, "attn_v", n, KV_HEADS * HEAD_DIM);
+        let rope = Rope {
+            head_dim: HEAD_DIM,
+            rotary_dim: HEAD_DIM,
+            base: 1e4,
+            scale: 1.0,
+            pairing: Pairing::Interleaved,
         };
-        let q = project(&mut g, "attn_q", n, heads * d, embed);
-        let k = project(&mut g, "attn_k", n, kv_heads * d, embed);
-        let v = project(&mut g, "attn_v", n, kv_heads * d, embed);
-        let q = g.push(rope.clone(), &[q, pos]).unwrap();
-        let k = g.push(rope.clone(), &[k, pos]).unwrap();
-        let kv = g.push(StateWrite {}, &[kv, k, v, slots]).unwrap();
-        last.push(kv);
+        let [q, k] = [q, k].map(|x| self.push(rope.clone(), &[x, pos]));
+        let kv = self.push(StateWrite {}, &[kv, k, v, slots]);
         let attention = Attention {
-            heads,
+            heads: HEADS,
             scale: 0.25,
             softcap: None,
             window: None,
         };
-        let a = g.push(attention, &[q, kv, pos, seq, table]).unwrap();
-        let o = project(&mut g, "attn_output", a, embed, heads * d);
-        x = g.push(Binary { kind: EltOp::Add }, &[x, o]).unwrap();
-        let norm = vector(&mut g, name("ffn_norm"), embed);
-        let n = g.push(RmsNorm { eps: 1e-5 }, &[x, norm]).unwrap();
-        let gate = project(&mut g, "ffn_gate", n, ffn, embed);
-        let up = project(&mut g, "ffn_up", n, ffn, embed);
-        let f = g.push(Swiglu {}, &[gate, up]).unwrap();
-        let down = project(&mut g, "ffn_down", f, embed, ffn);
-        x = g.push(Binary { kind: EltOp::Add }, &[x, down]).unwrap();
+        let a = self.push(attention, &[q, kv, pos, seq, table]);
+        let o = self.project(i, "attn_output", a, EMBED);
+        (self.push(Binary { kind: EltOp::Add }, &[x, o]), kv)
     }
-    let x = g.push(TakeRows {}, &[x, rows]).unwrap();
-    let norm = vector(&mut g, "output_norm.weight".into(), embed);
-    let x = g.push(RmsNorm { eps: 1e-5 }, &[x, norm]).unwrap();
-    let logits = g.push(Matmul {}, &[x, table_weight]).unwrap();
-    let next = g.push(Argmax {}, &[logits]).unwrap();
-    g.result("logits", logits);
-    g.result("next", next);
-    for (i, kv) in last.into_iter().enumerate() {
-        g.result(format!("kv.{i}.next"), kv);
+
+    fn feed_forward(&mut self, i: usize, x: ValueId) -> ValueId {
+        let n = self.norm(format!("blk.{i}.ffn_norm.weight"), x);
+        let gate = self.project(i, "ffn_gate", n, FEED_FORWARD);
+        let up = self.project(i, "ffn_up", n, FEED_FORWARD);
+        let f = self.push(Swiglu {}, &[gate, up]);
+        let down = self.project(i, "ffn_down", f, EMBED);
+        self.push(Binary { kind: EltOp::Add }, &[x, down])
     }
-    g
 }
 
 /// What differs between two lists of results by more than `tolerance` of the largest magnitude.

@@ -3,8 +3,8 @@
 //! Magnitudes are kept in bounds, so that results that were rounded in another order stay near each other.
 
 use ingle_graph::ops::{
-    Attention, Binary, Constant, EltOp, KV_BLOCK, Matmul, Op, Pairing, Reduce, Reduction, RmsNorm,
-    Rope, Slice, Softcap, Softmax, StateWrite, Swiglu, Unary,
+    Attention, Binary, Constant, EltOp, Geglu, KV_BLOCK, Matmul, Op, Pairing, Reduce, Reduction,
+    RmsNorm, Rope, Slice, Softcap, Softmax, StateWrite, Swiglu, Unary,
 };
 use ingle_graph::passes::decompose_all;
 use ingle_graph::suite::{Case, CaseBuilder, Suite};
@@ -71,8 +71,8 @@ fn apart(number: u64) -> bool {
 struct Generator<'a> {
     c: CaseBuilder<'a>,
     rows: usize,
-    /// The graph will be taken apart.
-    apart: bool,
+    /// Recognising will change it: the graph will be taken apart, or has ops that are decomposed.
+    changes: bool,
     matrices: Vec<Matrix>,
     /// What was pushed, to be pushed again.
     pushed: Vec<(Op, Vec<ValueId>, Matrix)>,
@@ -110,7 +110,7 @@ impl<'a> Generator<'a> {
         Generator {
             c,
             rows,
-            apart: apart(number),
+            changes: apart(number) || number % 4 == 2,
             matrices,
             pushed: vec![],
             states: vec![],
@@ -213,6 +213,10 @@ impl<'a> Generator<'a> {
         let fits = |m: &&Matrix| m.width == x.width;
         let others: Vec<Matrix> = self.matrices.iter().filter(fits).copied().collect();
         let y = self.pick(&others);
+        if self.changes && self.below(3) == 0 {
+            self.push(Geglu {}, &[x.id, y.id], x.width, x.size * y.size);
+            return;
+        }
         let kind = self.pick(&BINARY);
         let size = match kind {
             EltOp::Mul => x.size * y.size,
@@ -366,6 +370,7 @@ impl<'a> Generator<'a> {
                 let bent = self.push(unary(kind), &[gate.id], n, gate.size);
                 self.push(binary(EltOp::Mul), &[up.id, bent.id], n, size)
             }
+            1 if self.changes => self.push(Geglu {}, &[gate.id, up.id], n, size),
             _ => self.push(Swiglu {}, &[gate.id, up.id], n, size),
         };
         let w = self.weight(ty, x.width, n);
@@ -403,7 +408,7 @@ impl<'a> Generator<'a> {
         });
         self.names += 1;
         // What recognising rounds otherwise can fall to either side in a pool of halves.
-        let element = match self.apart {
+        let element = match self.changes {
             true => ElementType::F32,
             false => self.pick(&[ElementType::F32, ElementType::F16]),
         };
