@@ -7,7 +7,7 @@ use ingle_graph::passes::{Options, decompose_all, optimise, stages, with_policy}
 use ingle_graph::suite::{interpreted_only, suite};
 use ingle_graph::{Graph, parse, verify};
 use support::executor::{Executor, now};
-use support::{AnyTarget, differs};
+use support::{AnyTarget, Fusing, differs};
 
 fn round_trips(graph: &Graph) {
     let text = graph.to_string();
@@ -112,7 +112,9 @@ fn the_plan_of_every_case_computes_what_the_graph_means() {
     for mut case in suite() {
         // The launches are the references themselves: only the order of roundings in element-wise chains differs.
         case.tolerance = case.tolerance.min(1e-5);
-        let mut backend = Executor::new(case.compile(&AnyTarget).unwrap());
-        now(case.run(&mut backend)).unwrap_or_else(|e| panic!("{e}\n{}", backend.plan()));
+        for target in Fusing::ALL {
+            let mut backend = Executor::new(case.compile(&target).unwrap());
+            now(case.run(&mut backend)).unwrap_or_else(|e| panic!("{e}\n{}", backend.plan()));
+        }
     }
 }

@@ -12,7 +12,7 @@ use ingle_graph::ops::{
     Argmax, Embedding, Matmul, Op, QuantizeActivations, Reduce, RmsNorm, Slice, Softmax,
     StateWrite, TakeRows,
 };
-use ingle_graph::plan::{Buffer, Launch, Plan};
+use ingle_graph::plan::{Access, Buffer, Launch, Plan};
 use ingle_graph::{Data, Dim, Dims, Extra, Program, Symbol, Tensor};
 use ingle_quant::{ElementType, unpack};
 
@@ -44,6 +44,9 @@ impl Executor {
     fn launch(&mut self, launch: &Launch) {
         let spec = self.plan.kernels[launch.kernel as usize].spec.clone();
         let rows = launch.rows.resolve(&self.dims);
+        // A workspace may follow what is written.
+        let written = spec.arguments();
+        let written = written.iter().rposition(|a| a.0 == Access::Write);
         let arguments = &launch.arguments;
         let run = |op: Op, inputs: &[&Tensor]| op.reference(inputs).remove(0);
         let x = |this: &Self, i: usize, width: usize| this.matrix(arguments[i], rows, width);
@@ -99,7 +102,8 @@ impl Executor {
             }
             KernelSpec::Argmax { n } => run(Argmax {}.into(), &[&x(self, 0, n)]),
         };
-        self.store(arguments[arguments.len() - 1], y.data);
+        let written = written.expect("a kernel writes something");
+        self.store(arguments[written], y.data);
     }
 
     fn matmul(&self, m: &MatmulSpec, arguments: &[Buffer], rows: usize) -> Tensor {
@@ -316,8 +320,17 @@ impl Backend for Executor {
         Ok(())
     }
 
-    fn copy_blocks(&mut self, _pairs: &[(u32, u32)]) -> Result<(), BackendError> {
-        unimplemented!("no test of plans copies blocks")
+    fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<(), BackendError> {
+        for state in &mut self.states {
+            let block = state.len() / state.shape[0].max(1);
+            if let Data::F32(data) = &mut state.data {
+                for &(from, to) in pairs {
+                    let from = from as usize * block;
+                    data.copy_within(from..from + block, to as usize * block);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn run(&mut self, entry: usize, dims: &Dims, inputs: &[&[u8]]) -> Result<(), BackendError> {

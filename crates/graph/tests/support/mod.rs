@@ -67,6 +67,75 @@ impl Target for AnyTarget {
     }
 }
 
+/// [`AnyTarget`] with other answers about what a matmul computes itself.
+#[derive(Clone, Copy, Debug)]
+pub struct Fusing {
+    pub norm: bool,
+    pub quantize: bool,
+    /// Whether every kernel asks for a workspace.
+    pub workspace: bool,
+}
+
+impl Fusing {
+    /// All that lowering can make of a matmul with its norm and its quantisation.
+    pub const ALL: [Fusing; 3] = [
+        Fusing {
+            norm: true,
+            quantize: true,
+            workspace: true,
+        },
+        Fusing {
+            norm: false,
+            quantize: true,
+            workspace: false,
+        },
+        Fusing {
+            norm: false,
+            quantize: false,
+            workspace: true,
+        },
+    ];
+}
+
+impl Target for Fusing {
+    fn name(&self) -> String {
+        format!("{self:?}")
+    }
+
+    fn layout(&self, storage: Storage, rows: usize, k: usize) -> Result<WeightLayout, String> {
+        AnyTarget.layout(storage, rows, k)
+    }
+
+    fn weight_bytes(&self, layout: WeightLayout, rows: usize, k: usize) -> Option<u64> {
+        AnyTarget.weight_bytes(layout, rows, k)
+    }
+
+    fn fuses_norm(&self, _spec: &MatmulSpec, _rows: RowRange) -> bool {
+        self.norm
+    }
+
+    fn fuses_quantize(&self, _spec: &MatmulSpec, _rows: RowRange) -> bool {
+        self.quantize
+    }
+
+    fn max_extras(&self) -> usize {
+        AnyTarget.max_extras()
+    }
+
+    fn select(&self, spec: &KernelSpec, rows: RowRange) -> Result<Choice, String> {
+        let workspace = Size {
+            constant: 4,
+            per: 12,
+            symbol: Symbol::Tokens,
+        };
+        let choice = AnyTarget.select(spec, rows)?;
+        Ok(Choice {
+            workspace: self.workspace.then_some(workspace),
+            ..choice
+        })
+    }
+}
+
 /// A target that chooses like one of the backends, by rules short enough to see through.
 pub struct LikeTarget {
     name: &'static str,

@@ -2,7 +2,7 @@
 
 use ingle_graph::kernel::{Activations, KernelSpec, MatmulSpec, RopeWriteSpec};
 use ingle_graph::ops::{EltOp, Op, Pairing};
-use ingle_graph::plan::{Buffer, Plan};
+use ingle_graph::plan::{Access, Buffer, Plan};
 use ingle_graph::{Def, Graph, Node, Operand, Recipe, ValueId};
 
 /// A wrong change to what a pass gave. `change` says whether there was anything to change.
@@ -355,18 +355,31 @@ fn rope_write(p: &mut Plan, change: impl Fn(&mut RopeWriteSpec) -> bool) -> bool
 /// Whether a launch writes slot `j` between a write of slot `i` and a later read of it.
 fn overlap(p: &mut Plan, i: u32, j: u32) -> bool {
     let same = p.scratch[i as usize].bytes.symbol == p.scratch[j as usize].bytes.symbol;
-    let all: Vec<Vec<Buffer>> = launches(p).map(|l| l.arguments.clone()).collect();
-    let writes = |at: usize, s: u32| all[at].last() == Some(&Buffer::Scratch(s));
-    let reads = |at: usize, s: u32| {
-        let (_, inputs) = all[at].split_last().expect("launches have arguments");
-        inputs.contains(&Buffer::Scratch(s))
+    let accesses: Vec<Vec<Access>> = p
+        .kernels
+        .iter()
+        .map(|k| k.spec.arguments().iter().map(|a| a.0).collect())
+        .collect();
+    let all: Vec<(usize, Vec<Buffer>)> = launches(p)
+        .map(|l| (l.kernel as usize, l.arguments.clone()))
+        .collect();
+    // A workspace, which no argument list names, is neither.
+    let binds = |at: usize, slot: u32, wanted: Access| {
+        let (kernel, arguments) = &all[at];
+        let mut bound = accesses[*kernel].iter().zip(arguments);
+        bound.any(|(access, b)| *access == wanted && *b == Buffer::Scratch(slot))
     };
-    (0..all.len()).any(|at| {
-        let later = (at + 1..all.len()).take_while(|&l| l == at + 1 || !writes(l - 1, i));
-        let mut later = later;
-        same && writes(at, j) && !reads(at, i) && {
-            let before = (0..at).any(|b| writes(b, i));
-            before && later.any(|l| reads(l, i))
+    let writes = |at, slot| binds(at, slot, Access::Write);
+    let reads = |at, slot| binds(at, slot, Access::Read);
+    let (mut live, mut over) = (false, false);
+    for at in 0..all.len() {
+        if reads(at, i) && over {
+            return same;
         }
-    })
+        if writes(at, i) {
+            (live, over) = (true, false);
+        }
+        over |= live && writes(at, j) && !reads(at, i);
+    }
+    false
 }
