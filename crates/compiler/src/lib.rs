@@ -26,7 +26,10 @@ pub fn compile_kernels(keys: &str) -> Result<String, JsValue> {
     let error = |message: String| JsValue::from_str(&message);
     let keys: Vec<KernelKey> = serde_json::from_str(keys).map_err(|e| error(e.to_string()))?;
     let limits = DeviceLimits::default();
-    let texts = keys.iter().map(|key| compile(key, &limits)).collect::<Result<Vec<KernelText>, _>>();
+    let texts = keys
+        .iter()
+        .map(|key| compile(key, &limits))
+        .collect::<Result<Vec<KernelText>, _>>();
     let texts = texts.map_err(|e| error(e.to_string()))?;
     serde_json::to_string(&texts).map_err(|e| error(e.to_string()))
 }

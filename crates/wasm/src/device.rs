@@ -3,7 +3,7 @@
 use ingle_chat::{ChatError, LoadOptions, Opened};
 use ingle_cpu::{CpuBackend, CpuTarget, Machine};
 use ingle_gpu::device::web::WebDevice;
-use ingle_gpu::device::{Device as _, DeviceOptions};
+use ingle_gpu::device::DeviceOptions;
 use ingle_gpu::{GpuBackend, GpuTarget};
 use ingle_graph::backend::{Backend, BackendError};
 use ingle_graph::passes::compile;
@@ -36,23 +36,34 @@ pub async fn open(
         DeviceChoice::Cpu => cpu(opened, settings, None),
         DeviceChoice::Webgpu => gpu(opened, settings, compile_kernels).await,
         DeviceChoice::Auto => match gpu(opened, settings, compile_kernels).await {
-            Err(ChatError::Backend(reason @ (BackendError::NoDevice { .. } | BackendError::Limit { .. }))) => {
-                cpu(opened, settings, Some(reason.to_string()))
-            }
+            Err(ChatError::Backend(
+                reason @ (BackendError::NoDevice { .. } | BackendError::Limit { .. }),
+            )) => cpu(opened, settings, Some(reason.to_string())),
             other => other,
         },
     }
 }
 
-fn cpu(opened: &Opened, settings: &LoadOptions, fallback: Option<String>) -> Result<Opening, ChatError> {
-    let no_device = |e: ingle_cpu::CpuError| BackendError::NoDevice { device: "cpu".into(), reason: e.to_string() };
+fn cpu(
+    opened: &Opened,
+    settings: &LoadOptions,
+    fallback: Option<String>,
+) -> Result<Opening, ChatError> {
+    let no_device = |e: ingle_cpu::CpuError| BackendError::NoDevice {
+        device: "cpu".into(),
+        reason: e.to_string(),
+    };
     let machine = Machine::new(1).map_err(no_device)?;
     let (graph, passes) = opened.graph(settings)?;
     let plan = compile(&graph, &passes, &CpuTarget::new(&machine))?;
     Ok(opening(Box::new(CpuBackend::new(machine, plan)?), fallback))
 }
 
-async fn gpu(opened: &Opened, settings: &LoadOptions, compile_kernels: &Function) -> Result<Opening, ChatError> {
+async fn gpu(
+    opened: &Opened,
+    settings: &LoadOptions,
+    compile_kernels: &Function,
+) -> Result<Opening, ChatError> {
     let device = WebDevice::open(DeviceOptions::default()).await?;
     let pack = Pack::from_json(PACK).map_err(|e| kernel_error("pack", e.to_string()))?;
     let target = GpuTarget::of(&device, pack);
@@ -76,19 +87,34 @@ async fn gpu_plan(
     let failed = |reason: String| kernel_error("compiler", reason);
     let keys = serde_json::to_string(&missing).map_err(|e| failed(e.to_string()))?;
     let promise = compile_kernels.call1(&JsValue::NULL, &JsValue::from_str(&keys));
-    let texts = JsFuture::from(Promise::resolve(&promise.map_err(|e| failed(format!("{e:?}")))?)).await;
-    let texts = texts.map_err(|e| failed(format!("{e:?}")))?.as_string().unwrap_or_default();
+    let texts = JsFuture::from(Promise::resolve(
+        &promise.map_err(|e| failed(format!("{e:?}")))?,
+    ))
+    .await;
+    let texts = texts
+        .map_err(|e| failed(format!("{e:?}")))?
+        .as_string()
+        .unwrap_or_default();
     let texts: Vec<KernelText> = serde_json::from_str(&texts).map_err(|e| failed(e.to_string()))?;
     texts.into_iter().for_each(|text| target.supply(text));
     Ok(compile(&graph, &passes, target)?)
 }
 
 fn kernel_error(name: &str, reason: String) -> ChatError {
-    BackendError::Kernel { name: name.into(), reason }.into()
+    BackendError::Kernel {
+        name: name.into(),
+        reason,
+    }
+    .into()
 }
 
 fn opening(backend: Box<dyn Backend>, fallback: Option<String>) -> Opening {
     let info = backend.device();
-    let device = Device { kind: info.kind, name: info.name, details: info.details, fallback };
+    let device = Device {
+        kind: info.kind,
+        name: info.name,
+        details: info.details,
+        fallback,
+    };
     Opening { backend, device }
 }

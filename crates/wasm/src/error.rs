@@ -12,7 +12,10 @@ pub fn to_js(error: &ChatError) -> JsValue {
 /// An object with this code and message.
 pub fn object(code: &str, message: &str) -> JsValue {
     let object = Object::new();
-    for (key, value) in [("code", JsValue::from_str(code)), ("message", JsValue::from_str(message))] {
+    for (key, value) in [
+        ("code", JsValue::from_str(code)),
+        ("message", JsValue::from_str(message)),
+    ] {
         // Setting a field of a fresh object cannot fail.
         let _ = Reflect::set(&object, &JsValue::from_str(key), &value);
     }

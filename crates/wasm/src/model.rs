@@ -1,6 +1,8 @@
 //! `Model`: what the worker holds.
 
-use ingle_chat::{AsyncBetween, CancelToken, Chat, ChatError, LoadOptions, Progress, load, open_gguf};
+use ingle_chat::{
+    AsyncBetween, CancelToken, Chat, ChatError, LoadOptions, Progress, load, open_gguf,
+};
 use ingle_graph::backend::LocalFuture;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect};
 use serde::Serialize;
@@ -42,17 +44,31 @@ impl Model {
                 context: options.context,
                 ..LoadOptions::default()
             };
-            let Opening { backend, device } = device::open(&opened, &options, &settings, &compile_kernels).await?;
+            let Opening { backend, device } =
+                device::open(&opened, &options, &settings, &compile_kernels).await?;
             let mut progress = |_: Progress| {
                 if is_true(&cancelled) {
                     cancel.cancel();
                 }
             };
-            let chat = load(opened, &settings, backend, &mut files, &cancel, &mut progress).await?;
+            let chat = load(
+                opened,
+                &settings,
+                backend,
+                &mut files,
+                &cancel,
+                &mut progress,
+            )
+            .await?;
             Ok(Model { chat, device })
         };
         let result: Result<Model, ChatError> = result.await;
-        result.map_err(|e| thrown.borrow_mut().take().unwrap_or_else(|| error::to_js(&e)))
+        result.map_err(|e| {
+            thrown
+                .borrow_mut()
+                .take()
+                .unwrap_or_else(|| error::to_js(&e))
+        })
     }
 
     /// `DeviceInfo`.
@@ -70,14 +86,16 @@ impl Model {
         let messages: Vec<ChatMessage> = from_js("messages", messages)?;
         let messages: Vec<_> = messages.into_iter().map(Into::into).collect();
         let options: GenerateOptions = from_js("options", options)?;
-        let start = |chat: &mut Chat| chat.start_chat(&messages, options.answer()?, CancelToken::new());
+        let start =
+            |chat: &mut Chat| chat.start_chat(&messages, options.answer()?, CancelToken::new());
         start(&mut self.chat).map_err(|e| error::to_js(&e))
     }
 
     /// Starts to continue a text.
     pub fn start_completion(&mut self, prompt: &str, options: JsValue) -> Result<(), JsValue> {
         let options: GenerateOptions = from_js("options", options)?;
-        let start = |chat: &mut Chat| chat.start_completion(prompt, options.answer()?, CancelToken::new());
+        let start =
+            |chat: &mut Chat| chat.start_completion(prompt, options.answer()?, CancelToken::new());
         start(&mut self.chat).map_err(|e| error::to_js(&e))
     }
 
@@ -114,12 +132,27 @@ impl Model {
     ) -> Result<JsValue, JsValue> {
         let cancel = CancelToken::new();
         let positions: Vec<usize> = logits_at.iter().map(|&p| p as usize).collect();
-        let mut between = Between { give_way, cancelled, cancel: cancel.clone() };
-        let score = self.chat.score(&ids, &positions, &cancel, &mut between).await;
+        let mut between = Between {
+            give_way,
+            cancelled,
+            cancel: cancel.clone(),
+        };
+        let score = self
+            .chat
+            .score(&ids, &positions, &cancel, &mut between)
+            .await;
         let score = score.map_err(|e| error::to_js(&e))?;
-        let logits: Array = score.logits.iter().map(|l| Float32Array::from(l.as_slice())).collect();
+        let logits: Array = score
+            .logits
+            .iter()
+            .map(|l| Float32Array::from(l.as_slice()))
+            .collect();
         let result = Object::new();
-        for (key, value) in [("best", to_js(&score.best)?), ("nll", to_js(&score.nll)?), ("logits", logits.into())] {
+        for (key, value) in [
+            ("best", to_js(&score.best)?),
+            ("nll", to_js(&score.nll)?),
+            ("logits", logits.into()),
+        ] {
             Reflect::set(&result, &JsValue::from_str(key), &value)?;
         }
         Ok(result.into())
@@ -152,10 +185,13 @@ fn is_true(function: &Function) -> bool {
 }
 
 fn from_js<T: DeserializeOwned>(field: &str, value: JsValue) -> Result<T, JsValue> {
-    serde_wasm_bindgen::from_value(value).map_err(|e| error::object("invalid", &format!("{field}: {e}")))
+    serde_wasm_bindgen::from_value(value)
+        .map_err(|e| error::object("invalid", &format!("{field}: {e}")))
 }
 
 fn to_js<T: Serialize>(value: &T) -> Result<JsValue, JsValue> {
     let serializer = serde_wasm_bindgen::Serializer::json_compatible();
-    value.serialize(&serializer).map_err(|e| error::object("internal", &e.to_string()))
+    value
+        .serialize(&serializer)
+        .map_err(|e| error::object("internal", &e.to_string()))
 }

@@ -31,7 +31,10 @@ pub struct JsFile {
 
 impl JsFile {
     pub fn new(source: ByteSource) -> Self {
-        JsFile { source, thrown: Rc::default() }
+        JsFile {
+            source,
+            thrown: Rc::default(),
+        }
     }
 
     /// Where an error of JavaScript's is kept while Rust's error travels.
@@ -45,7 +48,11 @@ impl Files for JsFile {
         self.source.size() as u64
     }
 
-    fn read(&mut self, _file: usize, range: Range<u64>) -> LocalFuture<'_, Result<Vec<u8>, ReadError>> {
+    fn read(
+        &mut self,
+        _file: usize,
+        range: Range<u64>,
+    ) -> LocalFuture<'_, Result<Vec<u8>, ReadError>> {
         Box::pin(async move {
             let length = range.end - range.start;
             let failed = |error: JsValue| {
@@ -53,11 +60,18 @@ impl Files for JsFile {
                 *self.thrown.borrow_mut() = Some(error);
                 ReadError { message }
             };
-            let promise = self.source.read(range.start as f64, length as f64).map_err(&failed)?;
+            let promise = self
+                .source
+                .read(range.start as f64, length as f64)
+                .map_err(&failed)?;
             let bytes = JsFuture::from(promise).await.map_err(&failed)?;
             let bytes: Uint8Array = bytes.dyn_into().map_err(&failed)?;
             if u64::from(bytes.length()) != length {
-                let message = format!("bytes at {}: expected {length}, found {}", range.start, bytes.length());
+                let message = format!(
+                    "bytes at {}: expected {length}, found {}",
+                    range.start,
+                    bytes.length()
+                );
                 return Err(ReadError { message });
             }
             Ok(bytes.to_vec())

@@ -69,7 +69,11 @@ impl GenerateOptions {
             top_p: self.top_p.unwrap_or(1.0),
             seed: seed as u64,
         };
-        Ok(Answer { sampling, max_tokens: self.max_tokens, now: None })
+        Ok(Answer {
+            sampling,
+            max_tokens: self.max_tokens,
+            now: None,
+        })
     }
 }
 
