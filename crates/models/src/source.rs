@@ -49,6 +49,11 @@ impl Sources {
         self.0.iter().map(|(name, source)| (name.as_str(), source))
     }
 
+    /// Adds a tensor, in place of one of the same name.
+    pub fn insert(&mut self, name: impl Into<String>, source: Source) {
+        self.0.insert(name.into(), source);
+    }
+
     pub(crate) fn require(&self, name: &str) -> Result<&Source, ModelError> {
         self.get(name)
             .ok_or_else(|| ModelError::tensor(name, "to be in the file", "nothing"))
