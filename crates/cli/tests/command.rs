@@ -170,7 +170,7 @@ mod model {
     fn raw_text_goes_on_and_length_ends_it() {
         let prompt = "The quick brown fox jumps over the lazy dog. The";
         let answer = json(&["run", &model(), "--raw", "-p", prompt, "-n", "5", "--json"]);
-        assert_eq!(answer["text"], " dog is a lazy");
+        assert_eq!(answer["text"], " dog is a lazy dog");
         assert_eq!(
             (&answer["finish"], &answer["prompt_tokens"]),
             (&"length".into(), &11.into())
