@@ -255,7 +255,7 @@ mod model {
         fails(
             &["graph", &model, "--dump-after", "nothing"],
             2,
-            "fold, quantize, merge, fuse",
+            "merge, fuse",
         );
     }
 }
