@@ -1,14 +1,15 @@
-//! Prints the keys of the kernels that the browser's pack holds, as JSON for `ingle-kernel-pack`.
+//! Writes the pack of kernel texts that the browser's module holds: `ingle-browser-pack PACK.json`.
 //!
 //! The axes are what changes a kernel's text: the weights' format, the size of a head, the rotary pairing, biases, how
 //! activations enter, and the size class of staged activations. A small decoder of each combination is compiled, and the
-//! kernels that it asks for are collected; sizes of real models are run-time parameters. What is not here (unusual
+//! kernels that it takes are kept; sizes of real models are run-time parameters. What is not here (unusual
 //! formats and epilogues, browsers without packed dot products) comes from the compiler module.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::rc::Rc;
 
 use ingle_gpu::device::Limits;
-use ingle_gpu::{GpuTarget, KernelSource, SourceError};
+use ingle_gpu::{Compiler, GpuTarget, KernelSource, SourceError};
 use ingle_graph::kernel::Activations;
 use ingle_graph::ops::{
     Argmax, Attention, Binary, EltOp, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope, StateWrite, Swiglu, TakeRows,
@@ -16,7 +17,7 @@ use ingle_graph::ops::{
 use ingle_graph::passes::{Options, compile};
 use ingle_graph::{Graph, GraphError, Recipe, Symbol, ValueId, ValueType, shape};
 use ingle_kernels::shapes::DeviceClass;
-use ingle_kernels::{DeviceLimits, Feature, KernelKey, KernelText};
+use ingle_kernels::{DeviceLimits, Feature, KernelKey, KernelText, Pack};
 use ingle_quant::{ElementType, GgmlType};
 
 /// The formats of a layer's weights and of its embedding.
@@ -31,14 +32,20 @@ const TYPES: [(GgmlType, GgmlType); 7] = [
 ];
 const HEADS: [usize; 4] = [64, 80, 96, 128];
 /// One width for each size class.
-const WIDTHS: [usize; 4] = [1024, 2048, 4096, 8192];
+const WIDTHS: [usize; 3] = [1024, 2048, 4096];
 
-/// A source without texts: everything that is asked for is missing, which is what we want to know.
-struct Nothing;
+/// The compiler, which keeps what it made.
+#[derive(Clone, Default)]
+struct Recorder(Rc<RefCell<Pack>>);
 
-impl KernelSource for Nothing {
-    fn text(&self, key: &KernelKey, _limits: &DeviceLimits) -> Result<KernelText, SourceError> {
-        Err(SourceError::Missing { id: key.id() })
+impl KernelSource for Recorder {
+    fn text(&self, key: &KernelKey, limits: &DeviceLimits) -> Result<KernelText, SourceError> {
+        if let Some(text) = self.0.borrow().get(key) {
+            return Ok(text.clone());
+        }
+        let text = Compiler.text(key, limits)?;
+        self.0.borrow_mut().insert(text.clone());
+        Ok(text)
     }
 }
 
@@ -53,18 +60,18 @@ struct Decoder {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let mut keys: BTreeMap<String, KernelKey> = BTreeMap::new();
+    let path = std::env::args().nth(1).ok_or("usage: ingle-browser-pack PACK.json")?;
+    let recorder = Recorder::default();
     for activations in [Activations::F32, Activations::Int8] {
         for decoder in decoders() {
             let features = [Feature::PackedIntegerDot];
-            for class in [DeviceClass::Hardware, DeviceClass::Software] {
-                let target = GpuTarget::new("webgpu", Limits::default(), &features, Nothing).with_class(class);
-                compile(&decoder.graph()?, &Options::decoder(activations, 256), &target)?;
-                keys.extend(target.missing().into_iter().map(|key| (key.id(), key)));
+            for class in [DeviceClass::Software, DeviceClass::Hardware] {
+                let target = GpuTarget::new("webgpu", Limits::default(), &features, recorder.clone());
+                compile(&decoder.graph()?, &Options::decoder(activations, 256), &target.with_class(class))?;
             }
         }
     }
-    println!("{}", serde_json::to_string(&keys.into_values().collect::<Vec<_>>())?);
+    std::fs::write(path, recorder.0.borrow().to_json()?)?;
     Ok(())
 }
 
