@@ -1,9 +1,9 @@
 //! Writes the pack of kernel texts that the browser's module holds: `ingle-browser-pack PACK.json`.
 //!
-//! The axes are what changes a kernel's text: the weights' format, the size of a head, the rotary pairing, biases, how
-//! activations enter, and the size class of staged activations. A small decoder of each combination is compiled, and the
-//! kernels that it takes are kept; sizes of real models are run-time parameters. What is not here (unusual
-//! formats and epilogues, browsers without packed dot products) comes from the compiler module.
+//! The axes are what changes a kernel's text: the weights' format, the size of a head, the rotary pairing and biases, for
+//! activations as they are. A small decoder of each combination is compiled, and the
+//! kernels that it takes are kept; sizes of real models are run-time parameters. What is not here
+//! (unusual formats and epilogues, 8-bit activations, most of what suits software devices) comes from the compiler module.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -12,7 +12,8 @@ use ingle_gpu::device::Limits;
 use ingle_gpu::{Compiler, GpuTarget, KernelSource, SourceError};
 use ingle_graph::kernel::Activations;
 use ingle_graph::ops::{
-    Argmax, Attention, Binary, EltOp, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope, StateWrite, Swiglu, TakeRows,
+    Argmax, Attention, Binary, EltOp, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope,
+    StateWrite, Swiglu, TakeRows,
 };
 use ingle_graph::passes::{Options, compile};
 use ingle_graph::{Graph, GraphError, Recipe, Symbol, ValueId, ValueType, shape};
@@ -22,8 +23,8 @@ use ingle_quant::{ElementType, GgmlType};
 
 /// The formats of a layer's weights and of its embedding.
 const TYPES: [(GgmlType, GgmlType); 7] = [
-    (GgmlType::Q4_0, GgmlType::Q8_0),
     (GgmlType::Q4_1, GgmlType::Q8_0),
+    (GgmlType::Q4_0, GgmlType::Q8_0),
     (GgmlType::Q8_0, GgmlType::Q8_0),
     (GgmlType::Q4_K, GgmlType::Q6_K),
     (GgmlType::Q6_K, GgmlType::Q6_K),
@@ -31,8 +32,6 @@ const TYPES: [(GgmlType, GgmlType); 7] = [
     (GgmlType::F16, GgmlType::F16),
 ];
 const HEADS: [usize; 4] = [64, 80, 96, 128];
-/// One width for each size class.
-const WIDTHS: [usize; 3] = [1024, 2048, 4096];
 
 /// The compiler, which keeps what it made.
 #[derive(Clone, Default)]
@@ -49,6 +48,20 @@ impl KernelSource for Recorder {
     }
 }
 
+impl Recorder {
+    fn compile(&self, decoder: &Decoder, class: DeviceClass) -> Result<(), GraphError> {
+        let features = [Feature::PackedIntegerDot];
+        let target =
+            GpuTarget::new("webgpu", Limits::default(), &features, self.clone()).with_class(class);
+        compile(
+            &decoder.graph()?,
+            &Options::decoder(Activations::F32, 256),
+            &target,
+        )
+        .map(drop)
+    }
+}
+
 /// A decoder to compile.
 struct Decoder {
     types: (GgmlType, GgmlType),
@@ -60,50 +73,61 @@ struct Decoder {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let path = std::env::args().nth(1).ok_or("usage: ingle-browser-pack PACK.json")?;
+    let path = std::env::args()
+        .nth(1)
+        .ok_or("usage: ingle-browser-pack PACK.json")?;
     let recorder = Recorder::default();
-    for activations in [Activations::F32, Activations::Int8] {
-        for decoder in decoders() {
-            let features = [Feature::PackedIntegerDot];
-            for class in [DeviceClass::Software, DeviceClass::Hardware] {
-                let target = GpuTarget::new("webgpu", Limits::default(), &features, recorder.clone());
-                compile(&decoder.graph()?, &Options::decoder(activations, 256), &target.with_class(class))?;
-            }
-        }
+    for decoder in decoders() {
+        recorder.compile(&decoder, DeviceClass::Hardware)?;
     }
+    recorder.compile(&Decoder::plain(TYPES[0]), DeviceClass::Software)?;
     std::fs::write(path, recorder.0.borrow().to_json()?)?;
     Ok(())
 }
 
 fn decoders() -> Vec<Decoder> {
-    let plain = |types| Decoder {
-        types,
-        head_dim: 64,
-        width: 1024,
-        pairing: Pairing::Interleaved,
-        bias: false,
-        factors: false,
-    };
-    let mut all = Vec::new();
-    for types in TYPES {
-        all.extend(WIDTHS.map(|width| Decoder { width, ..plain(types) }));
-    }
-    all.push(Decoder { bias: true, pairing: Pairing::Halves, ..plain(TYPES[0]) });
+    let mut all: Vec<Decoder> = TYPES.into_iter().map(Decoder::plain).collect();
+    all.push(Decoder {
+        bias: true,
+        pairing: Pairing::Halves,
+        ..Decoder::plain(TYPES[0])
+    });
     for head_dim in HEADS {
         for pairing in [Pairing::Interleaved, Pairing::Halves] {
-            all.extend([false, true].map(|factors| Decoder { head_dim, pairing, factors, ..plain(TYPES[0]) }));
+            all.extend([false, true].map(|factors| Decoder {
+                head_dim,
+                pairing,
+                factors,
+                ..Decoder::plain(TYPES[0])
+            }));
         }
     }
     all
 }
 
 impl Decoder {
+    fn plain(types: (GgmlType, GgmlType)) -> Self {
+        let (head_dim, width, pairing) = (64, 1024, Pairing::Interleaved);
+        Decoder {
+            types,
+            head_dim,
+            width,
+            pairing,
+            bias: false,
+            factors: false,
+        }
+    }
+
     /// One layer between an embedding and a tied head.
     fn graph(&self) -> Result<Graph, GraphError> {
         let mut g = Graph::new("decoder");
         let rows = ValueType::i32(shape![Symbol::Tokens]);
-        let [ids, pos, slots, seq] = ["ids", "pos", "slots", "seq"].map(|name| g.input(name, rows.clone()));
-        let table = g.input("table", ValueType::i32(shape![Symbol::Batch, Symbol::Table]));
+        let [ids, pos, slots, seq] =
+            ["ids", "pos", "slots", "seq"].map(|name| g.input(name, rows.clone()));
+        let table = g.input(
+            "table",
+            ValueType::i32(shape![Symbol::Batch, Symbol::Table]),
+        );
         let output_rows = g.input("output_rows", ValueType::i32(shape![Symbol::Outputs]));
         let pool = shape![Symbol::Pool, 2, 2, KV_BLOCK, self.head_dim];
         let kv = g.input("kv.0", ValueType::state(ElementType::F16, pool));
@@ -135,13 +159,33 @@ impl Decoder {
         let q = self.projection(g, n, "q", heads * head_dim)?;
         let k = self.projection(g, n, "k", 2 * head_dim)?;
         let v = self.projection(g, n, "v", 2 * head_dim)?;
-        let rope = Rope { head_dim, rotary_dim: head_dim, base: 1e4, scale: 1.0, pairing };
-        let factors = if self.factors { Some(vector(g, "rope_freqs", head_dim / 2)?) } else { None };
-        let turned = |x| [x, pos].into_iter().chain(factors).collect::<Vec<ValueId>>();
+        let rope = Rope {
+            head_dim,
+            rotary_dim: head_dim,
+            base: 1e4,
+            scale: 1.0,
+            pairing,
+        };
+        let factors = if self.factors {
+            Some(vector(g, "rope_freqs", head_dim / 2)?)
+        } else {
+            None
+        };
+        let turned = |x| {
+            [x, pos]
+                .into_iter()
+                .chain(factors)
+                .collect::<Vec<ValueId>>()
+        };
         let q = g.push(rope.clone(), &turned(q))?;
         let k = g.push(rope, &turned(k))?;
         let kv = g.push(StateWrite {}, &[kv, k, v, slots])?;
-        let attention = Attention { heads, scale: 0.125, softcap: None, window: None };
+        let attention = Attention {
+            heads,
+            scale: 0.125,
+            softcap: None,
+            window: None,
+        };
         let a = g.push(attention, &[q, kv, pos, seq, table])?;
         let o = matrix(g, self.types.0, "o", self.width, heads * head_dim)?;
         Ok((residual(g, x, a, o)?, kv))
@@ -159,7 +203,13 @@ impl Decoder {
         residual(g, x, f, down)
     }
 
-    fn projection(&self, g: &mut Graph, x: ValueId, name: &str, rows: usize) -> Result<ValueId, GraphError> {
+    fn projection(
+        &self,
+        g: &mut Graph,
+        x: ValueId,
+        name: &str,
+        rows: usize,
+    ) -> Result<ValueId, GraphError> {
         let weight = matrix(g, self.types.0, name, rows, self.width)?;
         let y = g.push(Matmul {}, &[x, weight])?;
         if !self.bias {
@@ -170,9 +220,25 @@ impl Decoder {
     }
 }
 
-fn matrix(g: &mut Graph, ty: GgmlType, name: &str, rows: usize, k: usize) -> Result<ValueId, GraphError> {
-    let storage = ty.storage().ok_or_else(|| GraphError::Recipe { found: ty.name().into() })?;
-    g.leaf(name, ValueType { storage, shape: shape![rows, k], state: false }, Recipe::source(name, rows))
+fn matrix(
+    g: &mut Graph,
+    ty: GgmlType,
+    name: &str,
+    rows: usize,
+    k: usize,
+) -> Result<ValueId, GraphError> {
+    let storage = ty.storage().ok_or_else(|| GraphError::Recipe {
+        found: ty.name().into(),
+    })?;
+    g.leaf(
+        name,
+        ValueType {
+            storage,
+            shape: shape![rows, k],
+            state: false,
+        },
+        Recipe::source(name, rows),
+    )
 }
 
 fn vector(g: &mut Graph, name: &str, n: usize) -> Result<ValueId, GraphError> {
