@@ -32,23 +32,13 @@ pub struct Step {
 }
 
 /// How to answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Answer {
     pub sampling: Sampling,
     /// The most tokens; as many as fit if `None`.
     pub max_tokens: Option<usize>,
     /// The time, for templates that write a date.
     pub now: Option<Now>,
-}
-
-impl Default for Answer {
-    fn default() -> Self {
-        Answer {
-            sampling: Sampling::default(),
-            max_tokens: None,
-            now: None,
-        }
-    }
 }
 
 /// A loaded model.

@@ -3,15 +3,17 @@
 //! [`candidates`] gives those that a spec, a range of rows and a device admit; the first whose text exists is taken. A
 //! plan stores the candidate's name; [`key`] turns it back into the kernel's key.
 
-use ingle_graph::kernel::{Activations, AttentionSpec, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout};
+use ingle_graph::kernel::{
+    Activations, AttentionSpec, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout,
+};
 use ingle_graph::ops::{EltOp, Pairing, Reduction, Rope};
 use ingle_graph::passes::RowRange;
 use ingle_graph::{Extra, Operand, Program};
 use ingle_kernels as kernels;
 use ingle_kernels::shapes::{self, DeviceClass};
 use ingle_kernels::{
-    DeviceLimits, EltArg, EltInput, EltInstruction, EltProgram, Feature, KernelKey, KvElement, MatMulTile, MatVecShape, Projection,
-    RopePairing, TokenSource, WeightFormat,
+    DeviceLimits, EltArg, EltInput, EltInstruction, EltProgram, Feature, KernelKey, KvElement,
+    MatMulTile, MatVecShape, Projection, RopePairing, TokenSource, WeightFormat,
 };
 use ingle_quant::ElementType;
 
@@ -40,7 +42,10 @@ const HARDWARE: Option<DeviceClass> = Some(DeviceClass::Hardware);
 
 /// The shape for one row of `x`.
 const fn decode(class: DeviceClass, activations: kernels::Activations, packed_dot: bool) -> Shape {
-    Shape::Vec { tokens: 1, shape: shapes::decode(class, activations, packed_dot) }
+    Shape::Vec {
+        tokens: 1,
+        shape: shapes::decode(class, activations, packed_dot),
+    }
 }
 
 /// All matrix products, best first. The last row needs nothing.
@@ -91,7 +96,10 @@ const PRODUCTS: &[Product] = &[
         class: SOFTWARE,
         rows: ANY,
         activations: Activations::F32,
-        shape: Shape::Vec { tokens: 8, shape: shapes::rows8(DeviceClass::Software) },
+        shape: Shape::Vec {
+            tokens: 8,
+            shape: shapes::rows8(DeviceClass::Software),
+        },
     },
     Product {
         name: "tile",
@@ -107,7 +115,10 @@ const PRODUCTS: &[Product] = &[
         class: HARDWARE,
         rows: ANY,
         activations: Activations::F32,
-        shape: Shape::Vec { tokens: 8, shape: shapes::rows8(DeviceClass::Hardware) },
+        shape: Shape::Vec {
+            tokens: 8,
+            shape: shapes::rows8(DeviceClass::Hardware),
+        },
     },
     Product {
         name: "plain",
@@ -115,7 +126,15 @@ const PRODUCTS: &[Product] = &[
         class: None,
         rows: ANY,
         activations: Activations::F32,
-        shape: Shape::Vec { tokens: 1, shape: MatVecShape { threads: 64, lanes: 1, rows: 1, packed_dot: false } },
+        shape: Shape::Vec {
+            tokens: 1,
+            shape: MatVecShape {
+                threads: 64,
+                lanes: 1,
+                rows: 1,
+                packed_dot: false,
+            },
+        },
     },
 ];
 
@@ -136,12 +155,24 @@ pub(crate) struct Candidate {
 }
 
 /// The candidates for a spec, best first.
-pub(crate) fn candidates(spec: &KernelSpec, rows: RowRange, machine: &Machine<'_>) -> Result<Vec<Candidate>, String> {
+pub(crate) fn candidates(
+    spec: &KernelSpec,
+    rows: RowRange,
+    machine: &Machine<'_>,
+) -> Result<Vec<Candidate>, String> {
     let KernelSpec::Matmul(m) = spec else {
         return Ok(vec![single(spec, machine.class)?]);
     };
     let admitted = PRODUCTS.iter().filter(|p| p.admits(m, rows, machine));
-    admitted.map(|p| Ok(Candidate { name: p.name, why: p.why, key: product(m, p)? })).collect()
+    admitted
+        .map(|p| {
+            Ok(Candidate {
+                name: p.name,
+                why: p.why,
+                key: product(m, p)?,
+            })
+        })
+        .collect()
 }
 
 /// Whether a matrix product can take activations as `spec` says they enter it.
@@ -153,7 +184,13 @@ pub(crate) fn takes(spec: &MatmulSpec, rows: RowRange, machine: &Machine<'_>) ->
 pub(crate) fn key(spec: &KernelSpec, candidate: &str) -> Result<KernelKey, String> {
     let unknown = || format!("there is no candidate {candidate:?}");
     if let KernelSpec::Matmul(m) = spec {
-        return product(m, PRODUCTS.iter().find(|p| p.name == candidate).ok_or_else(unknown)?);
+        return product(
+            m,
+            PRODUCTS
+                .iter()
+                .find(|p| p.name == candidate)
+                .ok_or_else(unknown)?,
+        );
     }
     for class in [DeviceClass::Hardware, DeviceClass::Software] {
         let only = single(spec, class)?;
@@ -167,22 +204,38 @@ pub(crate) fn key(spec: &KernelSpec, candidate: &str) -> Result<KernelKey, Strin
 impl Product {
     fn admits(&self, m: &MatmulSpec, rows: RowRange, machine: &Machine<'_>) -> bool {
         let rows = self.rows.0 <= rows.low.max(1) && rows.high <= self.rows.1;
-        let packed = matches!(self.shape, Shape::Vec { shape: MatVecShape { packed_dot: true, .. }, .. });
+        let packed = matches!(
+            self.shape,
+            Shape::Vec {
+                shape: MatVecShape {
+                    packed_dot: true,
+                    ..
+                },
+                ..
+            }
+        );
         let features = !packed || machine.features.contains(&Feature::PackedIntegerDot);
         let class = self.class.is_none_or(|c| c == machine.class);
-        let fits = self.workgroup_bytes(m) <= u64::from(machine.limits.max_compute_workgroup_storage_size);
+        let fits =
+            self.workgroup_bytes(m) <= u64::from(machine.limits.max_compute_workgroup_storage_size);
         rows && features && class && self.activations == m.activations && fits
     }
 
     /// About how much workgroup memory it takes, so that none is asked for that no compiler would make: a pack only
     /// knows that it has no text.
     fn workgroup_bytes(&self, m: &MatmulSpec) -> u64 {
-        let Shape::Vec { tokens, shape } = self.shape else { return 0 };
+        let Shape::Vec { tokens, shape } = self.shape else {
+            return 0;
+        };
         let (accumulators, tokens) = (u64::from(m.epilogue.accumulators.max(1)), u64::from(tokens));
         let parts = (accumulators * u64::from(shape.rows) + 1) * tokens * u64::from(shape.threads);
         let sums = if shape.lanes > 1 { parts * 4 } else { 0 };
         // A byte for each code, and for each group a scale and a sum.
-        let staged = if m.activations == Activations::Int8 { stage_k(m.k) * 11 / 8 * tokens } else { 0 };
+        let staged = if m.activations == Activations::Int8 {
+            stage_k(m.k) * 11 / 8 * tokens
+        } else {
+            0
+        };
         sums + staged
     }
 }
@@ -195,7 +248,9 @@ fn stage_k(k: usize) -> u64 {
 /// How kernels read a weight.
 pub(crate) fn format(layout: WeightLayout) -> Result<WeightFormat, String> {
     match layout {
-        WeightLayout::Packed(layout) => WeightFormat::from_layout(&layout).map_err(|e| e.to_string()),
+        WeightLayout::Packed(layout) => {
+            WeightFormat::from_layout(&layout).map_err(|e| e.to_string())
+        }
         WeightLayout::Dense(ElementType::F32) => Ok(WeightFormat::F32),
         WeightLayout::Dense(ElementType::F16) => Ok(WeightFormat::F16),
         WeightLayout::Dense(ElementType::Bf16) => Ok(WeightFormat::Bf16),
@@ -218,8 +273,20 @@ fn product(m: &MatmulSpec, row: &Product) -> Result<KernelKey, String> {
         Shape::Vec { tokens, shape } => {
             let staged = m.activations == Activations::Int8;
             // A few sizes, so that models share texts.
-            let stage_k = if staged { u32::try_from(m.k).map_err(|e| e.to_string())?.next_power_of_two().max(1024) } else { 0 };
-            KernelKey::MatVec(kernels::MatVecKey { projection, tokens, shape, stage_k })
+            let stage_k = if staged {
+                u32::try_from(m.k)
+                    .map_err(|e| e.to_string())?
+                    .next_power_of_two()
+                    .max(1024)
+            } else {
+                0
+            };
+            KernelKey::MatVec(kernels::MatVecKey {
+                projection,
+                tokens,
+                shape,
+                stage_k,
+            })
         }
         Shape::Mat(tile) => KernelKey::MatMul(kernels::MatMulKey { projection, tile }),
     })
@@ -227,53 +294,113 @@ fn product(m: &MatmulSpec, row: &Product) -> Result<KernelKey, String> {
 
 /// The specs that have one kernel.
 fn single(spec: &KernelSpec, class: DeviceClass) -> Result<Candidate, String> {
-    let only = |name, key| Ok(Candidate { name, why: "the only candidate", key });
+    let only = |name, key| {
+        Ok(Candidate {
+            name,
+            why: "the only candidate",
+            key,
+        })
+    };
     match spec {
         KernelSpec::Matmul(_) => Err("matrix products have candidates of their own".into()),
         KernelSpec::Embedding { layout, .. } => {
             let weights = format(*layout)?;
             // The id that is fed back is copied into the step data, so that one kernel serves both.
             let source = TokenSource::Step;
-            only("t64", KernelKey::Embedding(kernels::EmbeddingKey { weights, source, threads: 64 }))
+            only(
+                "t64",
+                KernelKey::Embedding(kernels::EmbeddingKey {
+                    weights,
+                    source,
+                    threads: 64,
+                }),
+            )
         }
-        KernelSpec::RmsNorm { .. } => only("t64", KernelKey::RmsNorm(kernels::RmsNormKey { threads: 64 })),
+        KernelSpec::RmsNorm { .. } => only(
+            "t64",
+            KernelKey::RmsNorm(kernels::RmsNormKey { threads: 64 }),
+        ),
         KernelSpec::RopeWrite(w) => only("t64", KernelKey::RopeWrite(rope_write(w)?)),
         KernelSpec::Attention(a) => {
-            let name = if class == DeviceClass::Software { "software" } else { "hardware" };
+            let name = if class == DeviceClass::Software {
+                "software"
+            } else {
+                "hardware"
+            };
             only(name, KernelKey::Attention(attention(a, class)?))
         }
-        KernelSpec::Elementwise { program: p, .. } => {
-            only("t64", KernelKey::Elementwise(kernels::ElementwiseKey { program: program(p)?, threads: 64 }))
-        }
-        KernelSpec::TakeRows { .. } => only("t64", KernelKey::TakeRows(kernels::TakeRowsKey { threads: 64 })),
-        KernelSpec::Argmax { .. } => only("t256", KernelKey::Argmax(kernels::ArgmaxKey { threads: 256 })),
-        KernelSpec::QuantizeActivations { .. } => {
-            only("t64", KernelKey::QuantizeActivations(kernels::QuantizeActivationsKey { threads: 64 }))
-        }
+        KernelSpec::Elementwise { program: p, .. } => only(
+            "t64",
+            KernelKey::Elementwise(kernels::ElementwiseKey {
+                program: program(p)?,
+                threads: 64,
+            }),
+        ),
+        KernelSpec::TakeRows { .. } => only(
+            "t64",
+            KernelKey::TakeRows(kernels::TakeRowsKey { threads: 64 }),
+        ),
+        KernelSpec::Argmax { .. } => only(
+            "t256",
+            KernelKey::Argmax(kernels::ArgmaxKey { threads: 256 }),
+        ),
+        KernelSpec::QuantizeActivations { .. } => only(
+            "t64",
+            KernelKey::QuantizeActivations(kernels::QuantizeActivationsKey { threads: 64 }),
+        ),
         KernelSpec::Reduce { kind, .. } => {
             let kind = match kind {
                 Reduction::Sum => kernels::Reduction::Sum,
                 Reduction::Mean => kernels::Reduction::Mean,
                 Reduction::Max => kernels::Reduction::Max,
             };
-            only("t64", KernelKey::Reduce(kernels::ReduceKey { kind, threads: 64 }))
+            only(
+                "t64",
+                KernelKey::Reduce(kernels::ReduceKey { kind, threads: 64 }),
+            )
         }
-        KernelSpec::Softmax { .. } => only("t64", KernelKey::Softmax(kernels::SoftmaxKey { threads: 64 })),
-        KernelSpec::Slice { .. } => only("t64", KernelKey::Slice(kernels::SliceKey { threads: 64 })),
+        KernelSpec::Softmax { .. } => only(
+            "t64",
+            KernelKey::Softmax(kernels::SoftmaxKey { threads: 64 }),
+        ),
+        KernelSpec::Slice { .. } => {
+            only("t64", KernelKey::Slice(kernels::SliceKey { threads: 64 }))
+        }
         // Rotating alone is rotating queries of a layer without keys, writing alone is a layer without queries whose
         // keys are not rotated.
-        KernelSpec::Rope { op, .. } => {
-            only("rope_write t64", KernelKey::RopeWrite(rope(op.head_dim, op.rotary_dim, op.pairing, KvElement::F32, true)?))
-        }
-        KernelSpec::StateWrite { head_dim, kv: element, .. } => only(
+        KernelSpec::Rope { op, .. } => only(
             "rope_write t64",
-            KernelKey::RopeWrite(rope(*head_dim, 0, Pairing::Interleaved, kv(*element)?, false)?),
+            KernelKey::RopeWrite(rope(
+                op.head_dim,
+                op.rotary_dim,
+                op.pairing,
+                KvElement::F32,
+                true,
+            )?),
+        ),
+        KernelSpec::StateWrite {
+            head_dim,
+            kv: element,
+            ..
+        } => only(
+            "rope_write t64",
+            KernelKey::RopeWrite(rope(
+                *head_dim,
+                0,
+                Pairing::Interleaved,
+                kv(*element)?,
+                false,
+            )?),
         ),
     }
 }
 
 fn rope_write(w: &RopeWriteSpec) -> Result<kernels::RopeWriteKey, String> {
-    let Rope { rotary_dim, pairing, .. } = w.rope;
+    let Rope {
+        rotary_dim,
+        pairing,
+        ..
+    } = w.rope;
     rope(w.head_dim, rotary_dim, pairing, kv(w.kv)?, w.packed)
 }
 
@@ -316,7 +443,10 @@ fn kv(element: ElementType) -> Result<KvElement, String> {
     match element {
         ElementType::F32 => Ok(KvElement::F32),
         ElementType::F16 => Ok(KvElement::F16),
-        other => Err(format!("no kernel keeps keys and values as {}", other.name())),
+        other => Err(format!(
+            "no kernel keeps keys and values as {}",
+            other.name()
+        )),
     }
 }
 
@@ -331,14 +461,27 @@ fn program(p: &Program) -> Result<EltProgram, String> {
         Operand::Acc(i) => Ok(EltArg::Acc(i)),
         Operand::Extra(i) => Ok(EltArg::Input(i)),
         Operand::Const(c) => Ok(EltArg::constant(c)),
-        Operand::Step(i) => u8::try_from(i).map(EltArg::Value).map_err(|_| "a program of over 255 steps".to_owned()),
+        Operand::Step(i) => u8::try_from(i)
+            .map(EltArg::Value)
+            .map_err(|_| "a program of over 255 steps".to_owned()),
     };
     let mut instructions = Vec::with_capacity(p.steps.len());
     for step in &p.steps {
-        let args = [step.a, step.b].into_iter().take(step.op.arity()).map(arg).collect::<Result<_, _>>()?;
-        instructions.push(EltInstruction { op: op(step.op), args });
+        let args = [step.a, step.b]
+            .into_iter()
+            .take(step.op.arity())
+            .map(arg)
+            .collect::<Result<_, _>>()?;
+        instructions.push(EltInstruction {
+            op: op(step.op),
+            args,
+        });
     }
-    Ok(EltProgram { inputs, instructions, result: arg(p.result)? })
+    Ok(EltProgram {
+        inputs,
+        instructions,
+        result: arg(p.result)?,
+    })
 }
 
 fn input(extra: Extra) -> EltInput {

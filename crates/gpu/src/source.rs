@@ -18,7 +18,9 @@ pub trait KernelSource {
 
 impl KernelSource for Pack {
     fn text(&self, key: &KernelKey, _limits: &DeviceLimits) -> Result<KernelText, SourceError> {
-        self.get(key).cloned().ok_or_else(|| SourceError::Missing { id: key.id() })
+        self.get(key)
+            .cloned()
+            .ok_or_else(|| SourceError::Missing { id: key.id() })
     }
 }
 
@@ -30,7 +32,9 @@ pub struct Compiler;
 #[cfg(feature = "compiler")]
 impl KernelSource for Compiler {
     fn text(&self, key: &KernelKey, limits: &DeviceLimits) -> Result<KernelText, SourceError> {
-        ingle_kernels::compile::compile(key, limits)
-            .map_err(|e| SourceError::Refused { id: key.id(), reason: e.to_string() })
+        ingle_kernels::compile::compile(key, limits).map_err(|e| SourceError::Refused {
+            id: key.id(),
+            reason: e.to_string(),
+        })
     }
 }

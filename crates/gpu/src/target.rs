@@ -30,7 +30,12 @@ pub struct GpuTarget {
 
 impl GpuTarget {
     /// `kind` is the device's kind, for people: `webgpu`, `vulkan`. A hardware device, unless told otherwise.
-    pub fn new(kind: &str, limits: Limits, features: &[Feature], source: impl KernelSource + 'static) -> Self {
+    pub fn new(
+        kind: &str,
+        limits: Limits,
+        features: &[Feature],
+        source: impl KernelSource + 'static,
+    ) -> Self {
         GpuTarget {
             kind: kind.into(),
             class: DeviceClass::Hardware,
@@ -44,7 +49,13 @@ impl GpuTarget {
 
     /// The target that `device` is.
     pub fn of<D: Device>(device: &D, source: impl KernelSource + 'static) -> Self {
-        Self::new(&device.info().kind, device.limits(), device.features(), source).with_class(device.class())
+        Self::new(
+            &device.info().kind,
+            device.limits(),
+            device.features(),
+            source,
+        )
+        .with_class(device.class())
     }
 
     /// The same for a device of this class.
@@ -53,7 +64,11 @@ impl GpuTarget {
     }
 
     fn machine(&self) -> Machine<'_> {
-        Machine { class: self.class, features: &self.features, limits: &self.limits.kernel }
+        Machine {
+            class: self.class,
+            features: &self.features,
+            limits: &self.limits.kernel,
+        }
     }
 
     /// The kernels that were chosen and have no text yet. A plan that holds one compiles, but cannot be loaded until
@@ -108,17 +123,24 @@ impl Target for GpuTarget {
 
     fn layout(&self, storage: Storage, rows: usize, k: usize) -> Result<WeightLayout, String> {
         let layout = match storage {
-            Storage::Element(e @ (ElementType::F32 | ElementType::F16 | ElementType::Bf16)) => WeightLayout::Dense(e),
+            Storage::Element(e @ (ElementType::F32 | ElementType::F16 | ElementType::Bf16)) => {
+                WeightLayout::Dense(e)
+            }
             Storage::Element(e) => return Err(format!("a matrix of {}", e.name())),
             Storage::Quant(scheme) => {
-                let request = LayoutRequest { rows: 1, placement: Placement::Apart };
+                let request = LayoutRequest {
+                    rows: 1,
+                    placement: Placement::Apart,
+                };
                 let layout = PackedLayout::for_scheme(&scheme, request);
                 WeightLayout::Packed(layout.ok_or_else(|| format!("no layout holds {scheme}"))?)
             }
         };
         let group = select::format(layout)?.group() as usize;
         if !k.is_multiple_of(group) {
-            return Err(format!("rows of {k} elements of [{rows}, {k}], which GPU kernels read in groups of {group}"));
+            return Err(format!(
+                "rows of {k} elements of [{rows}, {k}], which GPU kernels read in groups of {group}"
+            ));
         }
         Ok(layout)
     }
@@ -142,7 +164,10 @@ impl Target for GpuTarget {
     }
 
     fn max_extras(&self) -> usize {
-        self.limits.kernel.max_storage_buffers_per_shader_stage.saturating_sub(PRODUCT_BINDINGS) as usize
+        self.limits
+            .kernel
+            .max_storage_buffers_per_shader_stage
+            .saturating_sub(PRODUCT_BINDINGS) as usize
     }
 
     fn select(&self, spec: &KernelSpec, rows: RowRange) -> Result<Choice, String> {
@@ -157,6 +182,10 @@ fn plan_text(text: &KernelText) -> plan::KernelText {
         source: text.wgsl.clone(),
         entry: text.entry.clone(),
         workgroup: text.workgroup,
-        writes: text.bindings.iter().map(|b| b.access == Access::ReadWrite).collect(),
+        writes: text
+            .bindings
+            .iter()
+            .map(|b| b.access == Access::ReadWrite)
+            .collect(),
     }
 }

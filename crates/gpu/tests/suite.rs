@@ -9,7 +9,8 @@ use ingle_graph::suite::{Case, suite};
 use ingle_kernels::shapes::DeviceClass;
 
 fn open() -> NativeDevice {
-    NativeDevice::open(Api::Vulkan, DeviceOptions::default()).expect("these tests need a Vulkan device")
+    NativeDevice::open(Api::Vulkan, DeviceOptions::default())
+        .expect("these tests need a Vulkan device")
 }
 
 fn run(case: &Case, target: &GpuTarget) -> Result<(), String> {
@@ -39,9 +40,19 @@ fn check(class: DeviceClass, name: &str) {
             wrong.push(format!("{}: {e}", case.name));
         }
     }
-    assert!(wrong.is_empty(), "{} of {} cases:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {} cases:\n{}",
+        wrong.len(),
+        cases.len(),
+        wrong.join("\n")
+    );
     if let Some(path) = std::env::var_os("INGLE_SUITE_COUNTS") {
-        let mut file = std::fs::OpenOptions::new().append(true).create(true).open(path).expect("the counts can be written");
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .expect("the counts can be written");
         writeln!(file, "{name} {}", cases.len()).expect("the counts can be written");
     }
 }

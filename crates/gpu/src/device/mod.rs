@@ -116,7 +116,11 @@ pub trait Device: Sized + 'static {
         text: &KernelText,
     ) -> LocalFuture<'static, Result<Self::Pipeline, BackendError>>;
 
-    fn create_bind_group(&self, layout: &Self::Layout, bindings: &[Binding<'_, Self>]) -> Self::BindGroup;
+    fn create_bind_group(
+        &self,
+        layout: &Self::Layout,
+        bindings: &[Binding<'_, Self>],
+    ) -> Self::BindGroup;
 
     /// Submits copies, then launches in one pass, then copies, as one piece of work.
     fn submit<'a>(

@@ -56,7 +56,10 @@ impl Api {
 impl NativeDevice {
     /// Opens the system's preferred adapter.
     pub fn open(api: Api, options: DeviceOptions) -> Result<Self, BackendError> {
-        let none = |reason: String| BackendError::NoDevice { device: api.name().into(), reason };
+        let none = |reason: String| BackendError::NoDevice {
+            device: api.name().into(),
+            reason,
+        };
         let mut descriptor = wgpu::InstanceDescriptor::new_without_display_handle();
         descriptor.backends = api.backends();
         let instance = wgpu::Instance::new(descriptor);
@@ -64,14 +67,16 @@ impl NativeDevice {
             power_preference: wgpu::PowerPreference::HighPerformance,
             ..Default::default()
         };
-        let adapter = block_on(instance.request_adapter(&request)).map_err(|e| none(e.to_string()))?;
+        let adapter =
+            block_on(instance.request_adapter(&request)).map_err(|e| none(e.to_string()))?;
         let limits = required_limits(&adapter, options);
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("ingle"),
             required_limits: limits.clone(),
             ..Default::default()
         };
-        let (device, queue) = block_on(adapter.request_device(&descriptor)).map_err(|e| none(e.to_string()))?;
+        let (device, queue) =
+            block_on(adapter.request_device(&descriptor)).map_err(|e| none(e.to_string()))?;
         let fault = watch(&device);
         Ok(NativeDevice {
             info: describe(api, &adapter),
@@ -128,7 +133,11 @@ fn limits_of(limits: &wgpu::Limits) -> Limits {
 
 fn describe(api: Api, adapter: &wgpu::Adapter) -> DeviceInfo {
     let info = adapter.get_info();
-    let details = [info.driver, info.driver_info, format!("{:?}", info.device_type)];
+    let details = [
+        info.driver,
+        info.driver_info,
+        format!("{:?}", info.device_type),
+    ];
     DeviceInfo {
         kind: api.name().into(),
         name: info.name,
@@ -144,23 +153,38 @@ fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<BackendError>>> {
         fault.get_or_insert(error);
     };
     let uncaptured = Arc::clone(&fault);
-    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| set(&uncaptured, convert(&error))));
+    device.on_uncaptured_error(Arc::new(move |error: wgpu::Error| {
+        set(&uncaptured, convert(&error))
+    }));
     let lost = Arc::clone(&fault);
     device.set_device_lost_callback(move |reason, message| {
-        set(&lost, BackendError::DeviceLost { reason: format!("{reason:?}: {message}") });
+        set(
+            &lost,
+            BackendError::DeviceLost {
+                reason: format!("{reason:?}: {message}"),
+            },
+        );
     });
     fault
 }
 
 fn convert(error: &wgpu::Error) -> BackendError {
     match error {
-        wgpu::Error::OutOfMemory { .. } => BackendError::OutOfMemory { what: "the device".into(), bytes: 0 },
-        other => BackendError::Device { message: other.to_string() },
+        wgpu::Error::OutOfMemory { .. } => BackendError::OutOfMemory {
+            what: "the device".into(),
+            bytes: 0,
+        },
+        other => BackendError::Device {
+            message: other.to_string(),
+        },
     }
 }
 
-const EVERY_FILTER: [wgpu::ErrorFilter; 3] =
-    [wgpu::ErrorFilter::Internal, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Validation];
+const EVERY_FILTER: [wgpu::ErrorFilter; 3] = [
+    wgpu::ErrorFilter::Internal,
+    wgpu::ErrorFilter::OutOfMemory,
+    wgpu::ErrorFilter::Validation,
+];
 
 const fn filters(scope: Scope) -> &'static [wgpu::ErrorFilter] {
     match scope {
@@ -227,7 +251,11 @@ impl Device for NativeDevice {
                 count: None,
             })
             .collect();
-        self.device.create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries })
+        self.device
+            .create_bind_group_layout(&wgpu::BindGroupLayoutDescriptor {
+                label: None,
+                entries: &entries,
+            })
     }
 
     /// Pipelines are made on threads of their own: drivers take tens of milliseconds for each.
@@ -253,7 +281,11 @@ impl Device for NativeDevice {
         })
     }
 
-    fn create_bind_group(&self, layout: &wgpu::BindGroupLayout, bindings: &[Binding<'_, Self>]) -> wgpu::BindGroup {
+    fn create_bind_group(
+        &self,
+        layout: &wgpu::BindGroupLayout,
+        bindings: &[Binding<'_, Self>],
+    ) -> wgpu::BindGroup {
         let entries: Vec<wgpu::BindGroupEntry<'_>> = (0u32..)
             .zip(bindings)
             .map(|(binding, b)| wgpu::BindGroupEntry {
@@ -265,7 +297,11 @@ impl Device for NativeDevice {
                 }),
             })
             .collect();
-        self.device.create_bind_group(&wgpu::BindGroupDescriptor { label: None, layout, entries: &entries })
+        self.device.create_bind_group(&wgpu::BindGroupDescriptor {
+            label: None,
+            layout,
+            entries: &entries,
+        })
     }
 
     fn submit<'a>(
@@ -274,7 +310,9 @@ impl Device for NativeDevice {
         launches: impl Iterator<Item = Dispatch<'a, Self>>,
         after: impl Iterator<Item = Copy<'a, Self>>,
     ) {
-        let mut encoder = self.device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        let mut encoder = self
+            .device
+            .create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
         let copy = |encoder: &mut wgpu::CommandEncoder, c: Copy<'a, Self>| {
             encoder.copy_buffer_to_buffer(c.from, c.from_offset, c.to, c.to_offset, c.bytes);
         };
@@ -309,7 +347,10 @@ impl Device for NativeDevice {
             if let Some(fault) = self.fault() {
                 return Err(fault);
             }
-            let outcome = outcome.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let outcome = outcome
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .take();
             let device = |message: String| BackendError::Device { message };
             match outcome {
                 Some(Ok(())) => {}
@@ -329,14 +370,18 @@ impl Device for NativeDevice {
     }
 
     fn begin_scope(&self, scope: Scope) {
-        let pushed = filters(scope).iter().map(|f| self.device.push_error_scope(*f));
+        let pushed = filters(scope)
+            .iter()
+            .map(|f| self.device.push_error_scope(*f));
         self.scopes.borrow_mut().extend(pushed);
     }
 
     fn end_scope(&self, scope: Scope) -> LocalFuture<'static, Result<(), BackendError>> {
         let mut first = None;
         for _ in filters(scope) {
-            let Some(guard) = self.scopes.borrow_mut().pop() else { break };
+            let Some(guard) = self.scopes.borrow_mut().pop() else {
+                break;
+            };
             if let Some(error) = block_on(guard.pop()) {
                 first.get_or_insert(convert(&error));
             }
@@ -345,7 +390,10 @@ impl Device for NativeDevice {
     }
 
     fn fault(&self) -> Option<BackendError> {
-        self.fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.fault
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 
     fn flush(&self) {
@@ -360,8 +408,14 @@ fn make_pipeline(
     label: &str,
     text: &KernelText,
 ) -> Result<wgpu::ComputePipeline, BackendError> {
-    let failed = |e: wgpu::Error| BackendError::Kernel { name: label.into(), reason: e.to_string() };
-    let scopes: Vec<wgpu::ErrorScopeGuard> = EVERY_FILTER.iter().map(|f| device.push_error_scope(*f)).collect();
+    let failed = |e: wgpu::Error| BackendError::Kernel {
+        name: label.into(),
+        reason: e.to_string(),
+    };
+    let scopes: Vec<wgpu::ErrorScopeGuard> = EVERY_FILTER
+        .iter()
+        .map(|f| device.push_error_scope(*f))
+        .collect();
     let module = device.create_shader_module(wgpu::ShaderModuleDescriptor {
         label: Some(label),
         source: wgpu::ShaderSource::Wgsl(text.source.as_str().into()),

@@ -48,31 +48,45 @@ const READ: u32 = 0x1;
 impl WebDevice {
     /// Asks the browser for its preferred adapter and a device on it.
     pub async fn open(options: DeviceOptions) -> Result<Self, BackendError> {
-        let gpu = gpu().ok_or_else(|| none("navigator.gpu does not exist in this browser or context"))?;
+        let gpu =
+            gpu().ok_or_else(|| none("navigator.gpu does not exist in this browser or context"))?;
         let request = object(&[("powerPreference", "high-performance".into())]);
-        let adapter = JsFuture::from(gpu.request_adapter(&request)).await.map_err(|e| none(&message(&e)))?;
+        let adapter = JsFuture::from(gpu.request_adapter(&request))
+            .await
+            .map_err(|e| none(&message(&e)))?;
         if adapter.is_null() || adapter.is_undefined() {
             return Err(none("the browser offers no adapter"));
         }
         let adapter: js::Adapter = adapter.unchecked_into();
-        let features: Array =
-            OPTIONAL.iter().filter(|f| adapter.features().has(f)).map(|f| JsValue::from_str(f)).collect();
+        let features: Array = OPTIONAL
+            .iter()
+            .filter(|f| adapter.features().has(f))
+            .map(|f| JsValue::from_str(f))
+            .collect();
         let descriptor = object(&[
             ("label", "ingle".into()),
             ("requiredFeatures", features.into()),
             ("requiredLimits", required_limits(&adapter, options).into()),
         ]);
-        let device = JsFuture::from(adapter.request_device(&descriptor)).await.map_err(|e| none(&message(&e)))?;
+        let device = JsFuture::from(adapter.request_device(&descriptor))
+            .await
+            .map_err(|e| none(&message(&e)))?;
         let device: js::Device = device.unchecked_into();
         let fault: Fault = Rc::default();
         let uncaptured = watch(&device, &fault);
-        let dot = gpu.wgsl_language_features().is_some_and(|f| f.has("packed_4x8_integer_dot_product"));
+        let dot = gpu
+            .wgsl_language_features()
+            .is_some_and(|f| f.has("packed_4x8_integer_dot_product"));
         Ok(WebDevice {
             queue: device.queue(),
             info: describe(&adapter),
             class: class(&adapter),
             limits: limits_of(&device.limits()),
-            features: if dot { vec![Feature::PackedIntegerDot] } else { vec![] },
+            features: if dot {
+                vec![Feature::PackedIntegerDot]
+            } else {
+                vec![]
+            },
             device,
             fault,
             _uncaptured: uncaptured,
@@ -81,7 +95,10 @@ impl WebDevice {
 }
 
 fn none(reason: &str) -> BackendError {
-    BackendError::NoDevice { device: "webgpu".into(), reason: reason.into() }
+    BackendError::NoDevice {
+        device: "webgpu".into(),
+        reason: reason.into(),
+    }
 }
 
 fn gpu() -> Option<js::Gpu> {
@@ -95,20 +112,42 @@ fn required_limits(adapter: &js::Adapter, options: DeviceOptions) -> Object {
     let defaults = Limits::default();
     let most = adapter.limits();
     let buffers = |name: &str, default: u64| {
-        let value = if options.large_buffers { number(&most, name) } else { default as f64 };
+        let value = if options.large_buffers {
+            number(&most, name)
+        } else {
+            default as f64
+        };
         JsValue::from_f64(value)
     };
     let kernel = defaults.kernel;
     object(&[
-        ("maxBufferSize", buffers("maxBufferSize", defaults.max_buffer_size)),
+        (
+            "maxBufferSize",
+            buffers("maxBufferSize", defaults.max_buffer_size),
+        ),
         (
             "maxStorageBufferBindingSize",
-            buffers("maxStorageBufferBindingSize", defaults.max_storage_buffer_binding_size),
+            buffers(
+                "maxStorageBufferBindingSize",
+                defaults.max_storage_buffer_binding_size,
+            ),
         ),
-        ("maxStorageBuffersPerShaderStage", kernel.max_storage_buffers_per_shader_stage.into()),
-        ("maxComputeWorkgroupStorageSize", kernel.max_compute_workgroup_storage_size.into()),
-        ("maxComputeInvocationsPerWorkgroup", kernel.max_compute_invocations_per_workgroup.into()),
-        ("maxComputeWorkgroupsPerDimension", kernel.max_compute_workgroups_per_dimension.into()),
+        (
+            "maxStorageBuffersPerShaderStage",
+            kernel.max_storage_buffers_per_shader_stage.into(),
+        ),
+        (
+            "maxComputeWorkgroupStorageSize",
+            kernel.max_compute_workgroup_storage_size.into(),
+        ),
+        (
+            "maxComputeInvocationsPerWorkgroup",
+            kernel.max_compute_invocations_per_workgroup.into(),
+        ),
+        (
+            "maxComputeWorkgroupsPerDimension",
+            kernel.max_compute_workgroups_per_dimension.into(),
+        ),
     ])
 }
 
@@ -123,7 +162,8 @@ fn limits_of(limits: &JsValue) -> Limits {
         },
         max_buffer_size: number(limits, "maxBufferSize") as u64,
         max_storage_buffer_binding_size: number(limits, "maxStorageBufferBindingSize") as u64,
-        min_storage_buffer_offset_alignment: number(limits, "minStorageBufferOffsetAlignment") as u64,
+        min_storage_buffer_offset_alignment: number(limits, "minStorageBufferOffsetAlignment")
+            as u64,
     }
 }
 
@@ -134,20 +174,40 @@ fn describe(adapter: &js::Adapter) -> DeviceInfo {
         .filter_map(|name| Reflect::get(&info, &(*name).into()).ok()?.as_string())
         .filter(|part| !part.is_empty())
         .collect();
-    let name = if parts.is_empty() { "unknown adapter".into() } else { parts.remove(0) };
-    DeviceInfo { kind: "webgpu".into(), name, details: parts }
+    let name = if parts.is_empty() {
+        "unknown adapter".into()
+    } else {
+        parts.remove(0)
+    };
+    DeviceInfo {
+        kind: "webgpu".into(),
+        name,
+        details: parts,
+    }
 }
 
 /// Browsers say so when they fall back to software; older ones only by the adapter's name.
 fn class(adapter: &js::Adapter) -> DeviceClass {
     let info = adapter.info();
-    let field = |of: &JsValue, name: &str| Reflect::get(of, &name.into()).unwrap_or(JsValue::UNDEFINED);
-    let fallback = [&info, adapter.as_ref()].iter().any(|of| field(of, "isFallbackAdapter").is_truthy());
-    let software = ["architecture", "description", "device"].iter().any(|name| {
-        let text = field(&info, name).as_string().unwrap_or_default().to_lowercase();
-        text.contains("swiftshader") || text.contains("llvmpipe")
-    });
-    if fallback || software { DeviceClass::Software } else { DeviceClass::Hardware }
+    let field =
+        |of: &JsValue, name: &str| Reflect::get(of, &name.into()).unwrap_or(JsValue::UNDEFINED);
+    let fallback = [&info, adapter.as_ref()]
+        .iter()
+        .any(|of| field(of, "isFallbackAdapter").is_truthy());
+    let software = ["architecture", "description", "device"]
+        .iter()
+        .any(|name| {
+            let text = field(&info, name)
+                .as_string()
+                .unwrap_or_default()
+                .to_lowercase();
+            text.contains("swiftshader") || text.contains("llvmpipe")
+        });
+    if fallback || software {
+        DeviceClass::Software
+    } else {
+        DeviceClass::Hardware
+    }
 }
 
 /// Collects what happens outside of scopes. The first fault stays.
@@ -155,14 +215,18 @@ fn watch(device: &js::Device, fault: &Fault) -> Closure<dyn FnMut(JsValue)> {
     let uncaptured = Rc::clone(fault);
     let closure = Closure::new(move |event: JsValue| {
         let error = Reflect::get(&event, &"error".into()).unwrap_or(JsValue::UNDEFINED);
-        uncaptured.borrow_mut().get_or_insert(BackendError::Device { message: message(&error) });
+        uncaptured.borrow_mut().get_or_insert(BackendError::Device {
+            message: message(&error),
+        });
     });
     device.set_on_uncaptured_error(&closure);
     let (lost, promise) = (Rc::clone(fault), device.lost());
     spawn_local(async move {
         if let Ok(info) = JsFuture::from(promise).await {
             // A loss says more than the errors that came of it.
-            *lost.borrow_mut() = Some(BackendError::DeviceLost { reason: message(&info) });
+            *lost.borrow_mut() = Some(BackendError::DeviceLost {
+                reason: message(&info),
+            });
         }
     });
     closure
@@ -196,7 +260,11 @@ impl Device for WebDevice {
             Usage::Staging => MAP_READ | COPY_DST,
         };
         let size = JsValue::from_f64(bytes as f64);
-        self.device.create_buffer(&object(&[("label", label.into()), ("size", size), ("usage", usage.into())]))
+        self.device.create_buffer(&object(&[
+            ("label", label.into()),
+            ("size", size),
+            ("usage", usage.into()),
+        ]))
     }
 
     fn destroy_buffer(&self, buffer: &js::Buffer) {
@@ -205,20 +273,34 @@ impl Device for WebDevice {
 
     fn write_buffer(&self, buffer: &js::Buffer, offset: u64, bytes: &[u8]) {
         if let Err(e) = self.queue.write_buffer(buffer, offset as f64, bytes) {
-            self.fault.borrow_mut().get_or_insert(BackendError::Device { message: message(&e) });
+            self.fault.borrow_mut().get_or_insert(BackendError::Device {
+                message: message(&e),
+            });
         }
     }
 
     fn create_layout(&self, writes: &[bool]) -> Self::Layout {
         let entry = |(binding, &write): (u32, &bool)| {
-            let kind = if write { "storage" } else { "read-only-storage" };
+            let kind = if write {
+                "storage"
+            } else {
+                "read-only-storage"
+            };
             let buffer = object(&[("type", kind.into())]);
-            object(&[("binding", binding.into()), ("visibility", COMPUTE.into()), ("buffer", buffer.into())])
+            object(&[
+                ("binding", binding.into()),
+                ("visibility", COMPUTE.into()),
+                ("buffer", buffer.into()),
+            ])
         };
         let entries: Array = (0u32..).zip(writes).map(entry).collect();
-        let group = self.device.create_bind_group_layout(&object(&[("entries", entries.into())]));
+        let group = self
+            .device
+            .create_bind_group_layout(&object(&[("entries", entries.into())]));
         let groups = Array::of1(group.as_ref());
-        let pipeline = self.device.create_pipeline_layout(&object(&[("bindGroupLayouts", groups.into())]));
+        let pipeline = self
+            .device
+            .create_pipeline_layout(&object(&[("bindGroupLayouts", groups.into())]));
         (group, pipeline)
     }
 
@@ -236,7 +318,10 @@ impl Device for WebDevice {
             ("code", text.source.as_str().into()),
         ]));
         let checked = self.device.pop_error_scope();
-        let compute = object(&[("module", module.into()), ("entryPoint", text.entry.as_str().into())]);
+        let compute = object(&[
+            ("module", module.into()),
+            ("entryPoint", text.entry.as_str().into()),
+        ]);
         let pipeline = self.device.create_compute_pipeline_async(&object(&[
             ("label", label.into()),
             ("layout", layout.1.clone().into()),
@@ -245,7 +330,10 @@ impl Device for WebDevice {
         Box::pin(async move {
             let pipeline = JsFuture::from(pipeline).await;
             let checked = JsFuture::from(checked).await;
-            let failed = |e: &JsValue| BackendError::Kernel { name: name.clone(), reason: message(e) };
+            let failed = |e: &JsValue| BackendError::Kernel {
+                name: name.clone(),
+                reason: message(e),
+            };
             match checked {
                 Ok(error) if !error.is_null() => Err(failed(&error)),
                 _ => pipeline.map(JsCast::unchecked_into).map_err(|e| failed(&e)),
@@ -253,7 +341,11 @@ impl Device for WebDevice {
         })
     }
 
-    fn create_bind_group(&self, layout: &Self::Layout, bindings: &[Binding<'_, Self>]) -> js::BindGroup {
+    fn create_bind_group(
+        &self,
+        layout: &Self::Layout,
+        bindings: &[Binding<'_, Self>],
+    ) -> js::BindGroup {
         let entry = |(binding, b): (u32, &Binding<'_, Self>)| {
             let resource = object(&[
                 ("buffer", b.buffer.clone().into()),
@@ -263,7 +355,10 @@ impl Device for WebDevice {
             object(&[("binding", binding.into()), ("resource", resource.into())])
         };
         let entries: Array = (0u32..).zip(bindings).map(entry).collect();
-        self.device.create_bind_group(&object(&[("layout", layout.0.clone().into()), ("entries", entries.into())]))
+        self.device.create_bind_group(&object(&[
+            ("layout", layout.0.clone().into()),
+            ("entries", entries.into()),
+        ]))
     }
 
     fn submit<'a>(
@@ -274,7 +369,13 @@ impl Device for WebDevice {
     ) {
         let encoder = self.device.create_command_encoder();
         let copy = |c: Copy<'a, Self>| {
-            encoder.copy_buffer_to_buffer(c.from, c.from_offset as f64, c.to, c.to_offset as f64, c.bytes as f64);
+            encoder.copy_buffer_to_buffer(
+                c.from,
+                c.from_offset as f64,
+                c.to,
+                c.to_offset as f64,
+                c.bytes as f64,
+            );
         };
         before.for_each(copy);
         let mut launches = launches.peekable();
@@ -308,7 +409,9 @@ impl Device for WebDevice {
             }
         }
         Box::pin(async move {
-            let device = |e: JsValue| BackendError::Device { message: message(&e) };
+            let device = |e: JsValue| BackendError::Device {
+                message: message(&e),
+            };
             let promise = buffer.map_async(READ, offset, bytes);
             let _unmap = Unmap(buffer);
             if let Err(e) = JsFuture::from(promise).await {
@@ -318,30 +421,42 @@ impl Device for WebDevice {
                 return Err(fault);
             }
             let range = buffer.get_mapped_range(offset, bytes).map_err(device)?;
-            Uint8Array::new(&range).subarray(0, out.len() as u32).copy_to(out);
+            Uint8Array::new(&range)
+                .subarray(0, out.len() as u32)
+                .copy_to(out);
             Ok(())
         })
     }
 
     fn begin_scope(&self, scope: Scope) {
-        filters(scope).iter().for_each(|f| self.device.push_error_scope(f));
+        filters(scope)
+            .iter()
+            .for_each(|f| self.device.push_error_scope(f));
     }
 
     fn end_scope(&self, scope: Scope) -> LocalFuture<'static, Result<(), BackendError>> {
-        let popped: Vec<(&str, Promise)> =
-            filters(scope).iter().rev().map(|f| (*f, self.device.pop_error_scope())).collect();
+        let popped: Vec<(&str, Promise)> = filters(scope)
+            .iter()
+            .rev()
+            .map(|f| (*f, self.device.pop_error_scope()))
+            .collect();
         let fault = Rc::clone(&self.fault);
         Box::pin(async move {
             for (filter, promise) in popped {
                 match JsFuture::from(promise).await {
                     Ok(error) if error.is_null() => {}
                     Ok(_) if filter == "out-of-memory" => {
-                        return Err(BackendError::OutOfMemory { what: "the device".into(), bytes: 0 });
+                        return Err(BackendError::OutOfMemory {
+                            what: "the device".into(),
+                            bytes: 0,
+                        });
                     }
                     // A scope of a lost device cannot be popped.
                     Ok(error) | Err(error) => {
                         let known = fault.borrow().clone();
-                        return Err(known.unwrap_or_else(|| BackendError::Device { message: message(&error) }));
+                        return Err(known.unwrap_or_else(|| BackendError::Device {
+                            message: message(&error),
+                        }));
                     }
                 }
             }
@@ -379,12 +494,19 @@ fn object(fields: &[(&str, JsValue)]) -> Object {
 }
 
 fn number(of: &JsValue, name: &str) -> f64 {
-    Reflect::get(of, &name.into()).ok().and_then(|v| v.as_f64()).unwrap_or(0.0)
+    Reflect::get(of, &name.into())
+        .ok()
+        .and_then(|v| v.as_f64())
+        .unwrap_or(0.0)
 }
 
 /// What an error, a GPUError or a GPUDeviceLostInfo says.
 fn message(error: &JsValue) -> String {
-    let field = |name: &str| Reflect::get(error, &name.into()).ok().and_then(|v| v.as_string());
+    let field = |name: &str| {
+        Reflect::get(error, &name.into())
+            .ok()
+            .and_then(|v| v.as_string())
+    };
     match (field("reason"), field("message")) {
         (Some(reason), Some(text)) => format!("{reason}: {text}"),
         (None, Some(text)) => text,

@@ -80,22 +80,45 @@ pub(super) fn lower(context: &Context<'_>, launch: &Launch) -> Result<Vec<Lowere
     let lowered = dispatches(context, launch, kernel, &key)?;
     let declared = kernel.text.as_ref().map_or(0, |t| t.writes.len());
     match lowered.iter().find(|l| l.bindings.len() != declared) {
-        Some(l) => Err(format!("{} bindings for a text that declares {declared}", l.bindings.len())),
+        Some(l) => Err(format!(
+            "{} bindings for a text that declares {declared}",
+            l.bindings.len()
+        )),
         None => Ok(lowered),
     }
 }
 
-fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &KernelKey) -> Result<Vec<Lowered>, String> {
-    let arguments = Arguments { context, list: &launch.arguments };
+fn dispatches(
+    context: &Context<'_>,
+    launch: &Launch,
+    kernel: &Kernel,
+    key: &KernelKey,
+) -> Result<Vec<Lowered>, String> {
+    let arguments = Arguments {
+        context,
+        list: &launch.arguments,
+    };
     let count_word = context.inputs.count_word(launch.rows);
     match (&kernel.spec, key) {
-        (KernelSpec::Embedding { layout, vocabulary, k }, KernelKey::Embedding(_)) => {
+        (
+            KernelSpec::Embedding {
+                layout,
+                vocabulary,
+                k,
+            },
+            KernelKey::Embedding(_),
+        ) => {
             let [ids, weight, out] = arguments.all()?;
             arguments.index(ids, Role::Ids)?;
             context.inputs.check_rows(Role::Ids, launch.rows)?;
             let (weight, format) = (arguments.weight(weight)?, select::format(*layout)?);
             let shard = |(i, shard): (usize, &Shard)| Lowered {
-                bindings: vec![Bound::Shard(weight, i), Bound::Buffer(out), Bound::Step, Bound::Params],
+                bindings: vec![
+                    Bound::Shard(weight, i),
+                    Bound::Buffer(out),
+                    Bound::Step,
+                    Bound::Params,
+                ],
                 params: params::EmbeddingParams {
                     k: *k as u32,
                     vocabulary: shard.columns,
@@ -107,14 +130,33 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
                 .words(),
                 grid: Grid::X,
             };
-            Ok((context.shards)(weight).iter().enumerate().map(shard).collect())
+            Ok((context.shards)(weight)
+                .iter()
+                .enumerate()
+                .map(shard)
+                .collect())
         }
         (KernelSpec::RmsNorm { k, eps }, KernelKey::RmsNorm(_)) => {
             let [x, weight, out] = arguments.all()?;
-            let params = params::RmsNormParams { k: *k as u32, eps: *eps, count_word }.words();
-            one(vec![Bound::Buffer(x), arguments.whole(weight)?, Bound::Buffer(out)], params, Grid::X)
+            let params = params::RmsNormParams {
+                k: *k as u32,
+                eps: *eps,
+                count_word,
+            }
+            .words();
+            one(
+                vec![
+                    Bound::Buffer(x),
+                    arguments.whole(weight)?,
+                    Bound::Buffer(out),
+                ],
+                params,
+                Grid::X,
+            )
         }
-        (KernelSpec::Matmul(m), KernelKey::MatVec(_) | KernelKey::MatMul(_)) => product(&arguments, m, key, count_word),
+        (KernelSpec::Matmul(m), KernelKey::MatVec(_) | KernelKey::MatMul(_)) => {
+            product(&arguments, m, key, count_word)
+        }
         (KernelSpec::RopeWrite(w), KernelKey::RopeWrite(key)) => {
             context.inputs.check_rows(Role::Positions, launch.rows)?;
             let grid = key.grid(w.heads as u32, w.kv_heads as u32, 1);
@@ -122,7 +164,11 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
         }
         (KernelSpec::Attention(a), KernelKey::Attention(_)) => {
             let [q, kv, pos, seq, table, out] = arguments.all()?;
-            for (buffer, role) in [(pos, Role::Positions), (seq, Role::Sequences), (table, Role::Table)] {
+            for (buffer, role) in [
+                (pos, Role::Positions),
+                (seq, Role::Sequences),
+                (table, Role::Table),
+            ] {
                 arguments.index(buffer, role)?;
             }
             context.inputs.check_rows(Role::Positions, launch.rows)?;
@@ -133,13 +179,32 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
                 cap: a.op.softcap.unwrap_or_default(),
                 window: a.op.window.unwrap_or_default() as u32,
             };
-            one([q, kv, out].map(Bound::Buffer).to_vec(), params.words(), Grid::Y(a.op.heads as u32))
+            one(
+                [q, kv, out].map(Bound::Buffer).to_vec(),
+                params.words(),
+                Grid::Y(a.op.heads as u32),
+            )
         }
         (KernelSpec::Elementwise { n, .. }, KernelKey::Elementwise(key)) => {
-            let bindings = arguments.list.iter().map(|&b| arguments.whole(b)).collect::<Result<_, _>>()?;
+            let bindings = arguments
+                .list
+                .iter()
+                .map(|&b| arguments.whole(b))
+                .collect::<Result<_, _>>()?;
             let columns = *n as u32;
-            let params = params::ElementwiseParams { columns, count_word }.words();
-            one(bindings, params, Grid::Elements { columns, threads: u32::from(key.threads) })
+            let params = params::ElementwiseParams {
+                columns,
+                count_word,
+            }
+            .words();
+            one(
+                bindings,
+                params,
+                Grid::Elements {
+                    columns,
+                    threads: u32::from(key.threads),
+                },
+            )
         }
         (KernelSpec::TakeRows { k }, KernelKey::TakeRows(_)) => {
             let [x, index, out] = arguments.all()?;
@@ -152,7 +217,12 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
             context.inputs.check_rows(Role::Positions, launch.rows)?;
             rope(&arguments, op, *width, *factors, key)
         }
-        (KernelSpec::StateWrite { kv_heads, head_dim, .. }, KernelKey::RopeWrite(key)) => {
+        (
+            KernelSpec::StateWrite {
+                kv_heads, head_dim, ..
+            },
+            KernelKey::RopeWrite(key),
+        ) => {
             context.inputs.check_rows(Role::Slots, launch.rows)?;
             let [k, v, slots, pool] = arguments.all()?;
             arguments.index(slots, Role::Slots)?;
@@ -165,32 +235,58 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
             };
             let [k, v, pool] = [k, v, pool].map(Bound::Buffer);
             let bindings = vec![Bound::Unread, k, v, Bound::Unread, Bound::Unwritten, pool];
-            one(bindings, params.words(), Grid::Y(key.grid(0, *kv_heads as u32, 1)[0]))
+            one(
+                bindings,
+                params.words(),
+                Grid::Y(key.grid(0, *kv_heads as u32, 1)[0]),
+            )
         }
         (KernelSpec::QuantizeActivations { k }, KernelKey::QuantizeActivations(_)) => {
             let [x, out] = arguments.all()?;
-            let params = params::QuantizeActivationsParams { k: *k as u32, count_word }.words();
+            let params = params::QuantizeActivationsParams {
+                k: *k as u32,
+                count_word,
+            }
+            .words();
             one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
         }
         (KernelSpec::Reduce { k, .. }, KernelKey::Reduce(_)) => {
             let [x, out] = arguments.all()?;
-            let params = params::ReduceParams { k: *k as u32, count_word }.words();
+            let params = params::ReduceParams {
+                k: *k as u32,
+                count_word,
+            }
+            .words();
             one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
         }
         (KernelSpec::Softmax { k }, KernelKey::Softmax(_)) => {
             let [x, out] = arguments.all()?;
-            let params = params::SoftmaxParams { k: *k as u32, count_word }.words();
+            let params = params::SoftmaxParams {
+                k: *k as u32,
+                count_word,
+            }
+            .words();
             one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
         }
         (KernelSpec::Slice { k, start, end }, KernelKey::Slice(_)) => {
             let [x, out] = arguments.all()?;
             let columns = end.saturating_sub(*start) as u32;
-            let params = params::SliceParams { k: *k as u32, start: *start as u32, columns, count_word }.words();
+            let params = params::SliceParams {
+                k: *k as u32,
+                start: *start as u32,
+                columns,
+                count_word,
+            }
+            .words();
             one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
         }
         (KernelSpec::Argmax { n }, KernelKey::Argmax(_)) => {
             let [x, out] = arguments.all()?;
-            let params = params::ArgmaxParams { columns: *n as u32, count_word }.words();
+            let params = params::ArgmaxParams {
+                columns: *n as u32,
+                count_word,
+            }
+            .words();
             one([x, out].map(Bound::Buffer).to_vec(), params, Grid::X)
         }
         (spec, key) => Err(format!("{} does not compute {}", key.id(), spec.name())),
@@ -198,15 +294,26 @@ fn dispatches(context: &Context<'_>, launch: &Launch, kernel: &Kernel, key: &Ker
 }
 
 /// `out[t, first .. first + columns] = …` for each shard.
-fn product(arguments: &Arguments<'_, '_>, m: &MatmulSpec, key: &KernelKey, count_word: u32) -> Result<Vec<Lowered>, String> {
+fn product(
+    arguments: &Arguments<'_, '_>,
+    m: &MatmulSpec,
+    key: &KernelKey,
+    count_word: u32,
+) -> Result<Vec<Lowered>, String> {
     let extras = m.epilogue.extras.len();
     let norm = usize::from(m.norm.is_some());
     let expected = 3 + norm + extras;
     if arguments.list.len() != expected {
-        return Err(format!("{expected} arguments expected, found {}", arguments.list.len()));
+        return Err(format!(
+            "{expected} arguments expected, found {}",
+            arguments.list.len()
+        ));
     }
     let (x, out) = (arguments.list[0], arguments.list[expected - 1]);
-    let (weight, format) = (arguments.weight(arguments.list[1 + norm])?, select::format(m.layout)?);
+    let (weight, format) = (
+        arguments.weight(arguments.list[1 + norm])?,
+        select::format(m.layout)?,
+    );
     let limits = arguments.context.limits;
     let mut lowered = Vec::new();
     for (i, shard) in (arguments.context.shards)(weight).iter().enumerate() {
@@ -233,28 +340,59 @@ fn product(arguments: &Arguments<'_, '_>, m: &MatmulSpec, key: &KernelKey, count
         };
         let (grid, per) = match key {
             KernelKey::MatVec(key) => (key.grid(shard.columns, 1, &limits), u32::from(key.tokens)),
-            KernelKey::MatMul(key) => (key.grid(shard.columns, 1, &limits), u32::from(key.tile.tokens)),
+            KernelKey::MatMul(key) => (
+                key.grid(shard.columns, 1, &limits),
+                u32::from(key.tile.tokens),
+            ),
             other => return Err(format!("{} is no matrix product", other.id())),
         };
-        let grid = Grid::Z { xy: [grid[0], grid[1]], per };
-        lowered.push(Lowered { bindings, params: params.words(), grid });
+        let grid = Grid::Z {
+            xy: [grid[0], grid[1]],
+            per,
+        };
+        lowered.push(Lowered {
+            bindings,
+            params: params.words(),
+            grid,
+        });
     }
     Ok(lowered)
 }
 
-fn rope_write(arguments: &Arguments<'_, '_>, w: &RopeWriteSpec, x: u32) -> Result<Vec<Lowered>, String> {
+fn rope_write(
+    arguments: &Arguments<'_, '_>,
+    w: &RopeWriteSpec,
+    x: u32,
+) -> Result<Vec<Lowered>, String> {
     let sources = if w.packed { 1 } else { 3 };
     let expected = sources + 4 + usize::from(w.factors);
     if arguments.list.len() != expected {
-        return Err(format!("{expected} arguments expected, found {}", arguments.list.len()));
+        return Err(format!(
+            "{expected} arguments expected, found {}",
+            arguments.list.len()
+        ));
     }
     arguments.index(arguments.list[sources], Role::Positions)?;
     arguments.index(arguments.list[sources + 1], Role::Slots)?;
-    let factors = if w.factors { Some(arguments.weight(arguments.list[sources + 2])?) } else { None };
-    let table = (arguments.context.rope_table)(&w.rope, factors).ok_or("a rotation without a table")?;
+    let factors = if w.factors {
+        Some(arguments.weight(arguments.list[sources + 2])?)
+    } else {
+        None
+    };
+    let table =
+        (arguments.context.rope_table)(&w.rope, factors).ok_or("a rotation without a table")?;
     let (kv, q_out) = (arguments.list[expected - 2], arguments.list[expected - 1]);
-    let mut bindings: Vec<Bound> = arguments.list[..sources].iter().map(|&b| Bound::Buffer(b)).collect();
-    bindings.extend([Bound::RopeTable(table), Bound::Buffer(q_out), Bound::Buffer(kv), Bound::Step, Bound::Params]);
+    let mut bindings: Vec<Bound> = arguments.list[..sources]
+        .iter()
+        .map(|&b| Bound::Buffer(b))
+        .collect();
+    bindings.extend([
+        Bound::RopeTable(table),
+        Bound::Buffer(q_out),
+        Bound::Buffer(kv),
+        Bound::Step,
+        Bound::Params,
+    ]);
     let params = params::RopeWriteParams {
         heads: w.heads as u32,
         kv_heads: w.kv_heads as u32,
@@ -265,7 +403,11 @@ fn rope_write(arguments: &Arguments<'_, '_>, w: &RopeWriteSpec, x: u32) -> Resul
         v_stride: w.widths[2] as u32,
         v_offset: w.starts[2] as u32,
     };
-    Ok(vec![Lowered { bindings, params: params.words(), grid: Grid::Y(x) }])
+    Ok(vec![Lowered {
+        bindings,
+        params: params.words(),
+        grid: Grid::Y(x),
+    }])
 }
 
 /// Rotates all heads of `x` as queries of a layer without keys.
@@ -278,14 +420,25 @@ fn rope(
 ) -> Result<Vec<Lowered>, String> {
     let expected = 3 + usize::from(factors);
     if arguments.list.len() != expected || op.head_dim == 0 {
-        return Err(format!("{expected} arguments expected, found {}", arguments.list.len()));
+        return Err(format!(
+            "{expected} arguments expected, found {}",
+            arguments.list.len()
+        ));
     }
     arguments.index(arguments.list[1], Role::Positions)?;
-    let factors = if factors { Some(arguments.weight(arguments.list[2])?) } else { None };
+    let factors = if factors {
+        Some(arguments.weight(arguments.list[2])?)
+    } else {
+        None
+    };
     let table = (arguments.context.rope_table)(op, factors).ok_or("a rotation without a table")?;
     let [x, out] = [arguments.list[0], arguments.list[expected - 1]].map(Bound::Buffer);
     let heads = (width / op.head_dim) as u32;
-    let params = params::RopeWriteParams { heads, q_stride: width as u32, ..Default::default() };
+    let params = params::RopeWriteParams {
+        heads,
+        q_stride: width as u32,
+        ..Default::default()
+    };
     let bindings = vec![x, Bound::RopeTable(table), out, Bound::Unwritten];
     one(bindings, params.words(), Grid::Y(key.grid(heads, 0, 1)[0]))
 }
@@ -293,7 +446,11 @@ fn rope(
 /// A single dispatch that binds step data and params last.
 fn one(mut bindings: Vec<Bound>, params: Vec<u32>, grid: Grid) -> Result<Vec<Lowered>, String> {
     bindings.extend([Bound::Step, Bound::Params]);
-    Ok(vec![Lowered { bindings, params, grid }])
+    Ok(vec![Lowered {
+        bindings,
+        params,
+        grid,
+    }])
 }
 
 /// A launch's arguments.
@@ -304,7 +461,9 @@ struct Arguments<'a, 'c> {
 
 impl Arguments<'_, '_> {
     fn all<const N: usize>(&self) -> Result<[Buffer; N], String> {
-        self.list.try_into().map_err(|_| format!("{N} arguments expected, found {}", self.list.len()))
+        self.list
+            .try_into()
+            .map_err(|_| format!("{N} arguments expected, found {}", self.list.len()))
     }
 
     /// A buffer that is bound whole, which a sharded weight cannot be.
@@ -312,7 +471,10 @@ impl Arguments<'_, '_> {
         match buffer {
             Buffer::Weight(w) => match (self.context.shards)(w) {
                 [_] => Ok(Bound::Shard(w, 0)),
-                shards => Err(format!("a weight in {} shards where one buffer is bound", shards.len())),
+                shards => Err(format!(
+                    "a weight in {} shards where one buffer is bound",
+                    shards.len()
+                )),
             },
             other => Ok(Bound::Buffer(other)),
         }
@@ -334,7 +496,9 @@ impl Arguments<'_, '_> {
         };
         match input {
             Some(i) if self.context.inputs.role(i) == Some(role) => Ok(()),
-            _ => Err(format!("{role:?} must come from one input, found {buffer:?}")),
+            _ => Err(format!(
+                "{role:?} must come from one input, found {buffer:?}"
+            )),
         }
     }
 }
@@ -349,7 +513,9 @@ pub(super) fn index_arguments(spec: &KernelSpec) -> Vec<(usize, Role)> {
             vec![(sources, Role::Positions), (sources + 1, Role::Slots)]
         }
         KernelSpec::StateWrite { .. } => vec![(2, Role::Slots)],
-        KernelSpec::Attention(_) => vec![(2, Role::Positions), (3, Role::Sequences), (4, Role::Table)],
+        KernelSpec::Attention(_) => {
+            vec![(2, Role::Positions), (3, Role::Sequences), (4, Role::Table)]
+        }
         KernelSpec::TakeRows { .. } => vec![(1, Role::OutputRows)],
         _ => vec![],
     }
@@ -366,7 +532,9 @@ pub(super) fn rotation(spec: &KernelSpec, arguments: &[Buffer]) -> Option<(Rope,
             let at = if w.packed { 3 } else { 5 };
             Some((w.rope.clone(), if w.factors { weight(at) } else { None }))
         }
-        KernelSpec::Rope { op, factors, .. } => Some((op.clone(), if *factors { weight(2) } else { None })),
+        KernelSpec::Rope { op, factors, .. } => {
+            Some((op.clone(), if *factors { weight(2) } else { None }))
+        }
         _ => None,
     }
 }

@@ -6,9 +6,9 @@ use ingle_graph::plan::{Buffer, Plan, Port, State};
 use ingle_graph::{Dims, Shape, Symbol};
 use ingle_kernels::rope;
 
+use super::launch;
 use super::step::{StepData, StepInputs};
 use super::weights::{Weights, launches};
-use super::launch;
 use crate::device::{Copy, Device, Usage};
 
 /// Results of at most so many bytes are copied to staging with the step that computes them.
@@ -30,27 +30,49 @@ impl<D: Device> Held<D> {
     /// A storage buffer that kernels can bind whole.
     pub fn storage(device: &D, label: &str, bytes: u64) -> Result<Self, BackendError> {
         let limits = device.limits();
-        let limit = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+        let limit = limits
+            .max_buffer_size
+            .min(limits.max_storage_buffer_binding_size);
         if bytes > limit {
-            return Err(BackendError::Limit { what: label.into(), needed: bytes, limit });
+            return Err(BackendError::Limit {
+                what: label.into(),
+                needed: bytes,
+                limit,
+            });
         }
         let bytes = bytes.max(16).next_multiple_of(4);
-        Ok(Held { buffer: device.create_buffer(label, bytes, Usage::Storage), bytes })
+        Ok(Held {
+            buffer: device.create_buffer(label, bytes, Usage::Storage),
+            bytes,
+        })
     }
 
     pub fn staging(device: &D, label: &str, bytes: u64) -> Result<Self, BackendError> {
         let limit = device.limits().max_buffer_size;
         if bytes > limit {
-            return Err(BackendError::Limit { what: label.into(), needed: bytes, limit });
+            return Err(BackendError::Limit {
+                what: label.into(),
+                needed: bytes,
+                limit,
+            });
         }
         let bytes = bytes.max(16).next_multiple_of(8);
-        Ok(Held { buffer: device.create_buffer(label, bytes, Usage::Staging), bytes })
+        Ok(Held {
+            buffer: device.create_buffer(label, bytes, Usage::Staging),
+            bytes,
+        })
     }
 
     /// Copies what fits of `from`.
     fn keep(&self, device: &D, from: &Held<D>) {
         let bytes = self.bytes.min(from.bytes);
-        let copy = Copy { from: &from.buffer, from_offset: 0, to: &self.buffer, to_offset: 0, bytes };
+        let copy = Copy {
+            from: &from.buffer,
+            from_offset: 0,
+            to: &self.buffer,
+            to_offset: 0,
+            bytes,
+        };
         device.submit([copy].into_iter(), [].into_iter(), [].into_iter());
     }
 }
@@ -90,7 +112,12 @@ pub(super) struct Tables<D: Device> {
 }
 
 impl<D: Device> Memory<D> {
-    pub fn new(device: &D, plan: &Plan, bounds: Dims, inputs: &mut StepInputs) -> Result<Self, BackendError> {
+    pub fn new(
+        device: &D,
+        plan: &Plan,
+        bounds: Dims,
+        inputs: &mut StepInputs,
+    ) -> Result<Self, BackendError> {
         let port = |p: &Port| {
             let bytes = bytes_of(&p.shape, p.element.bytes(), &bounds);
             Held::storage(device, &p.name, bytes.ok_or_else(|| too_large(&p.name))?)
@@ -106,12 +133,19 @@ impl<D: Device> Memory<D> {
             scratch: Vec::new(),
             staging: Vec::new(),
             turn: 0,
-            unused: [Held::storage(device, "unread", 0)?, Held::storage(device, "unwritten", 0)?],
+            unused: [
+                Held::storage(device, "unread", 0)?,
+                Held::storage(device, "unwritten", 0)?,
+            ],
         };
         for (i, p) in (0..).zip(&plan.inputs) {
             // Kernels find what has a role in the step data.
             let empty = || Held::storage(device, &p.name, 0);
-            memory.inputs.push(if inputs.role(i).is_some() { empty()? } else { port(p)? });
+            memory.inputs.push(if inputs.role(i).is_some() {
+                empty()?
+            } else {
+                port(p)?
+            });
         }
         for p in &plan.results {
             memory.results.push(port(p)?);
@@ -122,14 +156,21 @@ impl<D: Device> Memory<D> {
             memory.scratch.push(Held::storage(device, &name, bytes)?);
         }
         for _ in 0..RING {
-            memory.staging.push(Held::staging(device, "staging", SMALL * plan.results.len() as u64)?);
+            memory.staging.push(Held::staging(
+                device,
+                "staging",
+                SMALL * plan.results.len() as u64,
+            )?);
         }
         Ok(memory)
     }
 
     /// Keeps the results of the last step, which the next may be fed with.
     pub fn keep_results(&self, device: &D, from: &Memory<D>) {
-        self.results.iter().zip(&from.results).for_each(|(to, from)| to.keep(device, from));
+        self.results
+            .iter()
+            .zip(&from.results)
+            .for_each(|(to, from)| to.keep(device, from));
     }
 
     pub fn input(&self, index: usize) -> &Held<D> {
@@ -163,15 +204,33 @@ impl<D: Device> Memory<D> {
     }
 
     pub fn destroy(&self, device: &D) {
-        let all = self.inputs.iter().chain(&self.results).chain(&self.scratch).chain(&self.staging);
-        all.chain([&self.step_buffer]).chain(&self.unused).for_each(|h| device.destroy_buffer(&h.buffer));
+        let all = self
+            .inputs
+            .iter()
+            .chain(&self.results)
+            .chain(&self.scratch)
+            .chain(&self.staging);
+        all.chain([&self.step_buffer])
+            .chain(&self.unused)
+            .for_each(|h| device.destroy_buffer(&h.buffer));
     }
 }
 
 impl<D: Device> States<D> {
     pub fn new(device: &D, plan: &Plan, pool: usize) -> Result<Self, BackendError> {
-        let state = |s: &State| Held::storage(device, &s.name, block_bytes(s).and_then(|b| b.checked_mul(pool as u64)).ok_or_else(|| too_large(&s.name))?);
-        Ok(States { pool, held: plan.states.iter().map(state).collect::<Result<_, _>>()? })
+        let state = |s: &State| {
+            Held::storage(
+                device,
+                &s.name,
+                block_bytes(s)
+                    .and_then(|b| b.checked_mul(pool as u64))
+                    .ok_or_else(|| too_large(&s.name))?,
+            )
+        };
+        Ok(States {
+            pool,
+            held: plan.states.iter().map(state).collect::<Result<_, _>>()?,
+        })
     }
 
     pub fn get(&self, index: usize) -> &Held<D> {
@@ -180,11 +239,16 @@ impl<D: Device> States<D> {
 
     /// Takes over the blocks that fit.
     pub fn keep(&self, device: &D, from: &States<D>) {
-        self.held.iter().zip(&from.held).for_each(|(to, from)| to.keep(device, from));
+        self.held
+            .iter()
+            .zip(&from.held)
+            .for_each(|(to, from)| to.keep(device, from));
     }
 
     pub fn destroy(&self, device: &D) {
-        self.held.iter().for_each(|h| device.destroy_buffer(&h.buffer));
+        self.held
+            .iter()
+            .for_each(|h| device.destroy_buffer(&h.buffer));
     }
 }
 
@@ -193,17 +257,29 @@ impl<D: Device> Tables<D> {
     pub fn of(plan: &Plan) -> Self {
         let mut tables: Vec<RopeTable<D>> = Vec::new();
         for l in launches(plan) {
-            if let Some((rope, factors)) = launch::rotation(&plan.kernels[l.kernel as usize].spec, &l.arguments)
-                && !tables.iter().any(|t| t.rope == rope && t.factors == factors)
+            if let Some((rope, factors)) =
+                launch::rotation(&plan.kernels[l.kernel as usize].spec, &l.arguments)
+                && !tables
+                    .iter()
+                    .any(|t| t.rope == rope && t.factors == factors)
             {
-                tables.push(RopeTable { rope, factors, held: None });
+                tables.push(RopeTable {
+                    rope,
+                    factors,
+                    held: None,
+                });
             }
         }
-        Tables { tables, positions: 0 }
+        Tables {
+            tables,
+            positions: 0,
+        }
     }
 
     pub fn find(&self, rope: &Rope, factors: Option<u32>) -> Option<usize> {
-        self.tables.iter().position(|t| t.rope == *rope && t.factors == factors)
+        self.tables
+            .iter()
+            .position(|t| t.rope == *rope && t.factors == factors)
     }
 
     pub fn get(&self, index: usize) -> Option<&Held<D>> {
@@ -211,7 +287,12 @@ impl<D: Device> Tables<D> {
     }
 
     /// Makes the tables reach `positions`. The weights have arrived. Says whether anything was made.
-    pub fn reach(&mut self, device: &D, weights: &Weights<D>, positions: usize) -> Result<bool, BackendError> {
+    pub fn reach(
+        &mut self,
+        device: &D,
+        weights: &Weights<D>,
+        positions: usize,
+    ) -> Result<bool, BackendError> {
         let positions = positions.max(POSITIONS);
         if positions <= self.positions {
             return Ok(false);
@@ -232,7 +313,10 @@ impl<D: Device> Tables<D> {
     }
 
     pub fn destroy(&self, device: &D) {
-        self.tables.iter().filter_map(|t| t.held.as_ref()).for_each(|h| device.destroy_buffer(&h.buffer));
+        self.tables
+            .iter()
+            .filter_map(|t| t.held.as_ref())
+            .for_each(|h| device.destroy_buffer(&h.buffer));
     }
 }
 
@@ -260,19 +344,34 @@ impl<'a, D: Device> Buffers<'a, D> {
 
 /// Bytes of a shape under `dims`; `None` on overflow.
 pub(super) fn bytes_of(shape: &Shape, element: usize, dims: &Dims) -> Option<u64> {
-    let elements = shape.iter().try_fold(1usize, |n, d| n.checked_mul(d.resolve(dims)))?;
+    let elements = shape
+        .iter()
+        .try_fold(1usize, |n, d| n.checked_mul(d.resolve(dims)))?;
     u64::try_from(elements.checked_mul(element)?).ok()
 }
 
 /// Bytes of one block of a state.
 pub(super) fn block_bytes(state: &State) -> Option<u64> {
-    bytes_of(&state.shape, state.element.bytes(), &Dims::default().with(Symbol::Pool, 1))
+    bytes_of(
+        &state.shape,
+        state.element.bytes(),
+        &Dims::default().with(Symbol::Pool, 1),
+    )
 }
 
 fn too_large(what: &str) -> BackendError {
-    BackendError::Limit { what: what.into(), needed: u64::MAX, limit: i64::MAX as u64 }
+    BackendError::Limit {
+        what: what.into(),
+        needed: u64::MAX,
+        limit: i64::MAX as u64,
+    }
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
-    bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)).collect()
+    bytes
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|b| f32::from_le_bytes(*b))
+        .collect()
 }

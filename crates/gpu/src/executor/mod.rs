@@ -67,7 +67,8 @@ impl<D: Device> GpuBackend<D> {
         let pipelines = Pipelines::start(&device, &plan)?;
         let bytes = plan.weights.iter().map(|w| w.bytes).sum();
         device.begin_scope(Scope::Everything);
-        let made = Weights::new(&device, &plan).and_then(|w| Ok((w, States::new(&device, &plan, 0)?)));
+        let made =
+            Weights::new(&device, &plan).and_then(|w| Ok((w, States::new(&device, &plan, 0)?)));
         let checking = named(device.end_scope(Scope::Everything), "weights", bytes);
         let (weights, states) = made?;
         Ok(GpuBackend {
@@ -95,7 +96,14 @@ impl<D: Device> GpuBackend<D> {
 
     /// Launches in variant `variant` of entry `entry`, counting each shard.
     pub fn dispatches(&self, entry: usize, variant: usize) -> Option<usize> {
-        Some(self.prepared.as_ref()?.entries.get(entry)?.get(variant)?.len())
+        Some(
+            self.prepared
+                .as_ref()?
+                .entries
+                .get(entry)?
+                .get(variant)?
+                .len(),
+        )
     }
 
     /// Gives the error that happened first, if any has.
@@ -146,15 +154,34 @@ impl<D: Device> GpuBackend<D> {
             return Ok(());
         }
         if !self.pipelines.are_made() {
-            return Err(input("run", "after ready", "pipelines that are not made yet"));
+            return Err(input(
+                "run",
+                "after ready",
+                "pipelines that are not made yet",
+            ));
         }
         self.scoped("launches", |this| {
-            let Some(memory) = &this.memory else { return Err(input("run", "bounds", "none set")) };
-            let positions = memory.bounds.get(Symbol::Table).saturating_mul(BLOCK_LEN as usize);
+            let Some(memory) = &this.memory else {
+                return Err(input("run", "bounds", "none set"));
+            };
+            let positions = memory
+                .bounds
+                .get(Symbol::Table)
+                .saturating_mul(BLOCK_LEN as usize);
             this.tables.reach(&this.device, &this.weights, positions)?;
-            let buffers =
-                Buffers { weights: &this.weights, memory, states: &this.states, tables: &this.tables };
-            let prepared = Prepared::new(&this.device, &this.plan, &this.pipelines, &this.inputs, &buffers)?;
+            let buffers = Buffers {
+                weights: &this.weights,
+                memory,
+                states: &this.states,
+                tables: &this.tables,
+            };
+            let prepared = Prepared::new(
+                &this.device,
+                &this.plan,
+                &this.pipelines,
+                &this.inputs,
+                &buffers,
+            )?;
             this.prepared = Some(prepared);
             Ok(())
         })
@@ -167,9 +194,21 @@ impl<D: Device> GpuBackend<D> {
     }
 
     /// Checks a step against plan and bounds, so that nothing in it is read or written out of place.
-    fn check_step(&self, dims: &Dims, inputs: &[&[u8]], fed: Option<u32>) -> Result<(), BackendError> {
-        let Some(memory) = &self.memory else { return Err(input("run", "bounds", "none set")) };
-        for symbol in [Symbol::Tokens, Symbol::Outputs, Symbol::Batch, Symbol::Table] {
+    fn check_step(
+        &self,
+        dims: &Dims,
+        inputs: &[&[u8]],
+        fed: Option<u32>,
+    ) -> Result<(), BackendError> {
+        let Some(memory) = &self.memory else {
+            return Err(input("run", "bounds", "none set"));
+        };
+        for symbol in [
+            Symbol::Tokens,
+            Symbol::Outputs,
+            Symbol::Batch,
+            Symbol::Table,
+        ] {
             let (found, most) = (dims.get(symbol), memory.bounds.get(symbol));
             if found > most {
                 return Err(input(symbol.name(), format!("at most {most}"), found));
@@ -184,7 +223,11 @@ impl<D: Device> GpuBackend<D> {
             }
             let expected = memory::bytes_of(&port.shape, port.element.bytes(), dims);
             if expected != Some(bytes.len() as u64) {
-                return Err(input(&port.name, format!("{expected:?} bytes"), bytes.len()));
+                return Err(input(
+                    &port.name,
+                    format!("{expected:?} bytes"),
+                    bytes.len(),
+                ));
             }
             let below = match self.inputs.role(i) {
                 Some(Role::Positions) if self.tables.positions > 0 => self.tables.positions,
@@ -194,14 +237,20 @@ impl<D: Device> GpuBackend<D> {
             };
             let words = bytes.as_chunks().0.iter().map(|b| u32::from_le_bytes(*b));
             if let Some(bad) = words.into_iter().find(|w| *w as usize >= below) {
-                return Err(input(&port.name, format!("indices below {below}"), bad as i32));
+                return Err(input(
+                    &port.name,
+                    format!("indices below {below}"),
+                    bad as i32,
+                ));
             }
         }
         Ok(())
     }
 
     fn enqueue(&mut self, entry: usize, variant: usize, dims: &Dims, inputs: &[&[u8]]) {
-        let (Some(memory), Some(prepared)) = (&mut self.memory, &self.prepared) else { return };
+        let (Some(memory), Some(prepared)) = (&mut self.memory, &self.prepared) else {
+            return;
+        };
         let fed = self.plan.entries[entry].fed;
         let device = &self.device;
         for (i, bytes) in inputs.iter().enumerate() {
@@ -210,7 +259,11 @@ impl<D: Device> GpuBackend<D> {
             }
         }
         let step_buffer = &memory.step_buffer.buffer;
-        memory.step.pack(&self.inputs, dims, inputs, fed.map(|f| f.0), |at, bytes| device.write_buffer(step_buffer, at, bytes));
+        memory
+            .step
+            .pack(&self.inputs, dims, inputs, fed.map(|f| f.0), |at, bytes| {
+                device.write_buffer(step_buffer, at, bytes)
+            });
         let turn = memory.next_staging();
         let memory = &*memory;
         // The token that the last step chose, into the place of the ids.
@@ -233,24 +286,38 @@ impl<D: Device> GpuBackend<D> {
                 grid: ready.grid.resolve(rows, &limits),
             })
         });
-        let results = self.plan.results.iter().enumerate().filter_map(|(i, port)| {
-            let bytes = memory::bytes_of(&port.shape, port.element.bytes(), dims)?;
-            (bytes > 0 && bytes <= SMALL).then(|| Copy {
-                from: &memory.result(i).buffer,
-                from_offset: 0,
-                to: memory.staging(turn),
-                to_offset: i as u64 * SMALL,
-                bytes: bytes.next_multiple_of(4),
-            })
-        });
+        let results = self
+            .plan
+            .results
+            .iter()
+            .enumerate()
+            .filter_map(|(i, port)| {
+                let bytes = memory::bytes_of(&port.shape, port.element.bytes(), dims)?;
+                (bytes > 0 && bytes <= SMALL).then(|| Copy {
+                    from: &memory.result(i).buffer,
+                    from_offset: 0,
+                    to: memory.staging(turn),
+                    to_offset: i as u64 * SMALL,
+                    bytes: bytes.next_multiple_of(4),
+                })
+            });
         device.submit(feed.into_iter(), launches, results);
         self.last = Some(Last { dims: *dims, turn });
     }
 
-    async fn read_result(&mut self, result: usize, offset: u64, out: &mut [u8]) -> Result<(), BackendError> {
+    async fn read_result(
+        &mut self,
+        result: usize,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
         self.settle().await?;
         let Some(port) = self.plan.results.get(result) else {
-            return Err(input("result", format!("below {}", self.plan.results.len()), result));
+            return Err(input(
+                "result",
+                format!("below {}", self.plan.results.len()),
+                result,
+            ));
         };
         let (Some(last), Some(memory)) = (self.last, &self.memory) else {
             return Err(input(&port.name, "a step before reading", "none"));
@@ -258,7 +325,11 @@ impl<D: Device> GpuBackend<D> {
         let bytes = memory::bytes_of(&port.shape, port.element.bytes(), &last.dims).unwrap_or(0);
         let end = offset.saturating_add(out.len() as u64);
         if end > bytes {
-            return Err(input(&port.name, format!("a part of its {bytes} bytes"), format!("{offset}..{end}")));
+            return Err(input(
+                &port.name,
+                format!("a part of its {bytes} bytes"),
+                format!("{offset}..{end}"),
+            ));
         }
         if out.is_empty() {
             return Ok(());
@@ -267,7 +338,10 @@ impl<D: Device> GpuBackend<D> {
             let (start, at) = (offset / 8 * 8, result as u64 * SMALL);
             let mut words = [0; SMALL as usize];
             let words = &mut words[..(end - start) as usize];
-            let read = self.device.read(memory.staging(last.turn), at + start, words).await;
+            let read = self
+                .device
+                .read(memory.staging(last.turn), at + start, words)
+                .await;
             out.copy_from_slice(&words[(offset - start) as usize..]);
             read
         } else {
@@ -280,7 +354,12 @@ impl<D: Device> GpuBackend<D> {
     }
 
     /// Reads through a staging buffer that stays, so that reading logits with every token makes nothing.
-    async fn read_large(&mut self, result: usize, offset: u64, out: &mut [u8]) -> Result<(), BackendError> {
+    async fn read_large(
+        &mut self,
+        result: usize,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
         let (from, bytes) = (offset / 4 * 4, offset % 4 + out.len() as u64);
         let bytes = bytes.next_multiple_of(4);
         if self.large.as_ref().is_none_or(|l| l.bytes < bytes) {
@@ -293,10 +372,19 @@ impl<D: Device> GpuBackend<D> {
             })?;
             self.settle().await?;
         }
-        let (Some(large), Some(memory)) = (&self.large, &self.memory) else { return Ok(()) };
+        let (Some(large), Some(memory)) = (&self.large, &self.memory) else {
+            return Ok(());
+        };
         let source = &memory.result(result).buffer;
-        let copy = Copy { from: source, from_offset: from, to: &large.buffer, to_offset: 0, bytes };
-        self.device.submit([copy].into_iter(), [].into_iter(), [].into_iter());
+        let copy = Copy {
+            from: source,
+            from_offset: from,
+            to: &large.buffer,
+            to_offset: 0,
+            bytes,
+        };
+        self.device
+            .submit([copy].into_iter(), [].into_iter(), [].into_iter());
         if from == offset {
             return self.device.read(&large.buffer, 0, out).await;
         }
@@ -336,9 +424,15 @@ impl<D: Device> Backend for GpuBackend<D> {
         self.device.info()
     }
 
-    fn write_weight(&mut self, weight: usize, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+    fn write_weight(
+        &mut self,
+        weight: usize,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
         self.check()?;
-        self.weights.write(&self.device, &self.plan, weight, offset, bytes)
+        self.weights
+            .write(&self.device, &self.plan, weight, offset, bytes)
     }
 
     fn ready(&mut self) -> LocalFuture<'_, Result<(), BackendError>> {
@@ -362,11 +456,20 @@ impl<D: Device> Backend for GpuBackend<D> {
         if self.memory.as_ref().is_some_and(|m| m.bounds == bounds) {
             return self.check();
         }
-        let limit = u64::from(self.device.limits().kernel.max_compute_workgroups_per_dimension);
+        let limit = u64::from(
+            self.device
+                .limits()
+                .kernel
+                .max_compute_workgroups_per_dimension,
+        );
         for symbol in [Symbol::Tokens, Symbol::Outputs] {
             if bounds.get(symbol) as u64 > limit {
                 let (what, needed) = (symbol.name().to_owned(), bounds.get(symbol) as u64);
-                return Err(BackendError::Limit { what, needed, limit });
+                return Err(BackendError::Limit {
+                    what,
+                    needed,
+                    limit,
+                });
             }
         }
         self.scoped("buffers of a step", |this| {
@@ -398,7 +501,10 @@ impl<D: Device> Backend for GpuBackend<D> {
     fn copy_blocks(&mut self, pairs: &[(u32, u32)]) -> Result<(), BackendError> {
         self.check()?;
         let pool = self.states.pool;
-        if let Some(bad) = pairs.iter().find(|(from, to)| from.max(to) >= &(pool as u32)) {
+        if let Some(bad) = pairs
+            .iter()
+            .find(|(from, to)| from.max(to) >= &(pool as u32))
+        {
             return Err(input("blocks", format!("below {pool}"), format!("{bad:?}")));
         }
         let block = |s: &State| memory::block_bytes(s).unwrap_or(0);
@@ -426,10 +532,18 @@ impl<D: Device> Backend for GpuBackend<D> {
     fn run(&mut self, entry: usize, dims: &Dims, inputs: &[&[u8]]) -> Result<(), BackendError> {
         self.check()?;
         let Some(chosen) = self.plan.entries.get(entry) else {
-            return Err(input("entry", format!("below {}", self.plan.entries.len()), entry));
+            return Err(input(
+                "entry",
+                format!("below {}", self.plan.entries.len()),
+                entry,
+            ));
         };
         let Some(variant) = chosen.variants.iter().position(|v| v.admits(dims)) else {
-            return Err(input(&chosen.name, "dims that a variant admits", format!("{dims:?}")));
+            return Err(input(
+                &chosen.name,
+                "dims that a variant admits",
+                format!("{dims:?}"),
+            ));
         };
         let fed = chosen.fed.map(|f| f.0);
         self.prepare()?;
@@ -461,7 +575,10 @@ impl<D: Device> Drop for GpuBackend<D> {
         if let Some(memory) = &self.memory {
             memory.destroy(&self.device);
         }
-        self.blocks.iter().chain(&self.large).for_each(|h| self.device.destroy_buffer(&h.buffer));
+        self.blocks
+            .iter()
+            .chain(&self.large)
+            .for_each(|h| self.device.destroy_buffer(&h.buffer));
     }
 }
 
@@ -478,7 +595,11 @@ fn roles(plan: &Plan) -> Result<StepInputs, BackendError> {
                 let input = match (l.arguments.get(at), entry.fed) {
                     (Some(Buffer::Input(i)), _) => *i,
                     (Some(Buffer::Result(r)), Some((input, result))) if *r == result => input,
-                    (found, _) => return Err(of(&l.label)(format!("{role:?} must be an input, found {found:?}"))),
+                    (found, _) => {
+                        return Err(of(&l.label)(format!(
+                            "{role:?} must be an input, found {found:?}"
+                        )));
+                    }
                 };
                 inputs.assign(plan, input, role).map_err(of(&l.label))?;
             }
@@ -500,5 +621,9 @@ fn named(checking: Checking, what: &str, bytes: u64) -> Checking {
 }
 
 fn input(field: &str, expected: impl ToString, found: impl ToString) -> BackendError {
-    BackendError::Input { field: field.into(), expected: expected.to_string(), found: found.to_string() }
+    BackendError::Input {
+        field: field.into(),
+        expected: expected.to_string(),
+        found: found.to_string(),
+    }
 }

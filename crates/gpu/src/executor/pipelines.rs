@@ -23,8 +23,13 @@ pub(super) struct Pipelines<D: Device> {
 impl<D: Device> Pipelines<D> {
     /// Starts making all of them.
     pub fn start(device: &D, plan: &Plan) -> Result<Self, BackendError> {
-        let mut pipelines =
-            Pipelines { layouts: vec![], of_kernel: vec![], of_pipeline: vec![], making: vec![], made: vec![] };
+        let mut pipelines = Pipelines {
+            layouts: vec![],
+            of_kernel: vec![],
+            of_pipeline: vec![],
+            making: vec![],
+            made: vec![],
+        };
         let mut layouts: HashMap<&[bool], usize> = HashMap::new();
         let mut texts: HashMap<(&str, &str), usize> = HashMap::new();
         for kernel in &plan.kernels {
@@ -32,14 +37,21 @@ impl<D: Device> Pipelines<D> {
             let Some(text) = &kernel.text else {
                 let key = crate::select::key(&kernel.spec, &kernel.candidate);
                 let id = key.map_or_else(|e| e, |k| k.id());
-                return Err(BackendError::Kernel { name, reason: format!("no text for kernel {id}") });
+                return Err(BackendError::Kernel {
+                    name,
+                    reason: format!("no text for kernel {id}"),
+                });
             };
             let layout = *layouts.entry(&text.writes).or_insert_with(|| {
                 pipelines.layouts.push(device.create_layout(&text.writes));
                 pipelines.layouts.len() - 1
             });
             let pipeline = *texts.entry((&text.source, &text.entry)).or_insert_with(|| {
-                pipelines.making.push(device.create_pipeline(&name, &pipelines.layouts[layout], text));
+                pipelines.making.push(device.create_pipeline(
+                    &name,
+                    &pipelines.layouts[layout],
+                    text,
+                ));
                 pipelines.of_pipeline.push(layout);
                 pipelines.of_pipeline.len() - 1
             });

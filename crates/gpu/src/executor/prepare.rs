@@ -35,20 +35,43 @@ impl<D: Device> Prepared<D> {
     ) -> Result<Self, BackendError> {
         let lowered = lower(device, plan, inputs, buffers)?;
         let alignment = device.limits().min_storage_buffer_offset_alignment.max(4);
-        let mut params = Params { bytes: vec![], known: HashMap::new(), alignment: alignment as usize };
-        lowered.iter().flatten().flatten().flat_map(|l| &l.2).for_each(|l| {
-            params.place(&l.params);
-        });
+        let mut params = Params {
+            bytes: vec![],
+            known: HashMap::new(),
+            alignment: alignment as usize,
+        };
+        lowered
+            .iter()
+            .flatten()
+            .flatten()
+            .flat_map(|l| &l.2)
+            .for_each(|l| {
+                params.place(&l.params);
+            });
         let held = Held::storage(device, "params", params.bytes.len() as u64)?;
         if !params.bytes.is_empty() {
             device.write_buffer(&held.buffer, 0, &params.bytes);
         }
-        let binder = Binder { device, pipelines, buffers, params: &params, held: &held };
+        let binder = Binder {
+            device,
+            pipelines,
+            buffers,
+            params: &params,
+            held: &held,
+        };
         let entries = lowered
             .into_iter()
-            .map(|variants| variants.into_iter().map(|launches| binder.variant(launches)).collect())
+            .map(|variants| {
+                variants
+                    .into_iter()
+                    .map(|launches| binder.variant(launches))
+                    .collect()
+            })
             .collect::<Result<_, _>>()?;
-        Ok(Prepared { entries, params: held })
+        Ok(Prepared {
+            entries,
+            params: held,
+        })
     }
 
     pub fn destroy(&self, device: &D) {
@@ -79,8 +102,11 @@ fn lower<D: Device>(
         for variant in &entry.variants {
             let mut launches = Vec::with_capacity(variant.launches.len());
             for l in &variant.launches {
-                let lowered = launch::lower(&context, l)
-                    .map_err(|reason| BackendError::Kernel { name: format!("{} {}", entry.name, l.label), reason })?;
+                let lowered =
+                    launch::lower(&context, l).map_err(|reason| BackendError::Kernel {
+                        name: format!("{} {}", entry.name, l.label),
+                        reason,
+                    })?;
                 launches.push((l.kernel, l.rows, lowered));
             }
             variants.push(launches);
@@ -102,9 +128,11 @@ impl Params {
         if self.known.contains_key(words) {
             return;
         }
-        self.bytes.resize(self.bytes.len().next_multiple_of(self.alignment), 0);
+        self.bytes
+            .resize(self.bytes.len().next_multiple_of(self.alignment), 0);
         self.known.insert(words.to_vec(), self.bytes.len() as u64);
-        self.bytes.extend(words.iter().flat_map(|w| w.to_le_bytes()));
+        self.bytes
+            .extend(words.iter().flat_map(|w| w.to_le_bytes()));
     }
 }
 
@@ -124,30 +152,56 @@ impl<D: Device> Binder<'_, D> {
             let pipeline = self.pipelines.of_kernel(kernel);
             for l in lowered {
                 let bind_group = self.bind_group(pipeline, &l)?;
-                ready.push(Ready { pipeline, bind_group, grid: l.grid, rows });
+                ready.push(Ready {
+                    pipeline,
+                    bind_group,
+                    grid: l.grid,
+                    rows,
+                });
             }
         }
         Ok(ready)
     }
 
     fn bind_group(&self, pipeline: usize, lowered: &Lowered) -> Result<D::BindGroup, BackendError> {
-        let whole = |(buffer, bytes)| Binding { buffer, offset: 0, bytes };
+        let whole = |(buffer, bytes)| Binding {
+            buffer,
+            offset: 0,
+            bytes,
+        };
         let bindings = lowered.bindings.iter().map(|bound| match *bound {
             Bound::Buffer(b) => Ok(whole(self.buffers.get(b))),
             Bound::Shard(w, shard) => Ok(whole(self.buffers.weights.buffer(w, shard))),
-            Bound::Step => Ok(whole((&self.buffers.memory.step_buffer.buffer, self.buffers.memory.step_buffer.bytes))),
+            Bound::Step => Ok(whole((
+                &self.buffers.memory.step_buffer.buffer,
+                self.buffers.memory.step_buffer.bytes,
+            ))),
             Bound::RopeTable(t) => match self.buffers.tables.get(t) {
                 Some(held) => Ok(whole((&held.buffer, held.bytes))),
-                None => Err(BackendError::Kernel { name: "rope".into(), reason: "its table is not made yet".into() }),
+                None => Err(BackendError::Kernel {
+                    name: "rope".into(),
+                    reason: "its table is not made yet".into(),
+                }),
             },
             Bound::Unread => Ok(whole(self.buffers.memory.unread())),
             Bound::Unwritten => Ok(whole(self.buffers.memory.unwritten())),
             Bound::Params => {
-                let offset = self.params.known.get(&lowered.params).copied().unwrap_or_default();
-                Ok(Binding { buffer: &self.held.buffer, offset, bytes: lowered.params.len() as u64 * 4 })
+                let offset = self
+                    .params
+                    .known
+                    .get(&lowered.params)
+                    .copied()
+                    .unwrap_or_default();
+                Ok(Binding {
+                    buffer: &self.held.buffer,
+                    offset,
+                    bytes: lowered.params.len() as u64 * 4,
+                })
             }
         });
         let bindings: Vec<Binding<'_, D>> = bindings.collect::<Result<_, _>>()?;
-        Ok(self.device.create_bind_group(self.pipelines.layout(pipeline), &bindings))
+        Ok(self
+            .device
+            .create_bind_group(self.pipelines.layout(pipeline), &bindings))
     }
 }

@@ -49,7 +49,11 @@ impl StepInputs {
     pub fn assign(&mut self, plan: &Plan, input: u32, role: Role) -> Result<(), String> {
         let port = &plan.inputs[input as usize];
         if self.role(input).is_some_and(|r| r != role) {
-            return Err(format!("input {} is {role:?} and {:?}", port.name, self.role(input)));
+            return Err(format!(
+                "input {} is {role:?} and {:?}",
+                port.name,
+                self.role(input)
+            ));
         }
         if let Some(other) = self.inputs[role as usize].filter(|&other| other != input) {
             let other = &plan.inputs[other as usize].name;
@@ -59,7 +63,12 @@ impl StepInputs {
         let rows = match port.shape.first() {
             Some(Dim::Const(n)) => Rows::Const(*n),
             Some(Dim::Sym(s)) => Rows::Sym(*s),
-            None => return Err(format!("{role:?} must be a list, input {} is a scalar", port.name)),
+            None => {
+                return Err(format!(
+                    "{role:?} must be a list, input {} is a scalar",
+                    port.name
+                ));
+            }
         };
         let class = match role {
             Role::Table => return Ok(()),
@@ -67,15 +76,24 @@ impl StepInputs {
             _ => &mut self.tokens,
         };
         match class.replace(rows) {
-            Some(before) if before != rows => Err(format!("{role:?} has {rows:?} rows, others {before:?}")),
+            Some(before) if before != rows => {
+                Err(format!("{role:?} has {rows:?} rows, others {before:?}"))
+            }
             _ => Ok(()),
         }
     }
 
     pub fn role(&self, input: u32) -> Option<Role> {
-        const ALL: [Role; ROLES] =
-            [Role::Ids, Role::Positions, Role::Slots, Role::Sequences, Role::OutputRows, Role::Table];
-        ALL.into_iter().find(|r| self.inputs[*r as usize] == Some(input))
+        const ALL: [Role; ROLES] = [
+            Role::Ids,
+            Role::Positions,
+            Role::Slots,
+            Role::Sequences,
+            Role::OutputRows,
+            Role::Table,
+        ];
+        ALL.into_iter()
+            .find(|r| self.inputs[*r as usize] == Some(input))
     }
 
     /// Adds what is needed to count `rows`.
@@ -88,15 +106,27 @@ impl StepInputs {
     /// The word of the step data that says how many rows there are.
     pub fn count_word(&self, rows: Rows) -> u32 {
         self.header_word(rows).unwrap_or_else(|| {
-            let at = self.counts.iter().position(|&r| r == rows).unwrap_or(self.counts.len());
+            let at = self
+                .counts
+                .iter()
+                .position(|&r| r == rows)
+                .unwrap_or(self.counts.len());
             self.counts_at + at as u32
         })
     }
 
     /// Checks that a launch whose kernel takes its rows from a role has those.
     pub fn check_rows(&self, role: Role, rows: Rows) -> Result<(), String> {
-        let class = if role == Role::OutputRows { self.outputs } else { self.tokens };
-        if class == Some(rows) { Ok(()) } else { Err(format!("{rows:?} rows where {role:?} has {class:?}")) }
+        let class = if role == Role::OutputRows {
+            self.outputs
+        } else {
+            self.tokens
+        };
+        if class == Some(rows) {
+            Ok(())
+        } else {
+            Err(format!("{rows:?} rows where {role:?} has {class:?}"))
+        }
     }
 
     fn header_word(&self, rows: Rows) -> Option<u32> {
@@ -110,11 +140,13 @@ impl StepInputs {
     }
 
     fn tokens(&self, dims: &Dims) -> usize {
-        self.tokens.map_or(dims.get(Symbol::Tokens), |r| r.resolve(dims))
+        self.tokens
+            .map_or(dims.get(Symbol::Tokens), |r| r.resolve(dims))
     }
 
     fn outputs(&self, dims: &Dims) -> usize {
-        self.outputs.map_or(dims.get(Symbol::Outputs), |r| r.resolve(dims))
+        self.outputs
+            .map_or(dims.get(Symbol::Outputs), |r| r.resolve(dims))
     }
 }
 
@@ -132,7 +164,11 @@ impl StepData {
     pub fn new(bounds: &Dims, inputs: &mut StepInputs) -> Result<Self, BackendError> {
         let word = |n: u64, what: &str| match u32::try_from(n) {
             Ok(n) if n <= MOST => Ok(n),
-            _ => Err(BackendError::Limit { what: what.into(), needed: n, limit: MOST.into() }),
+            _ => Err(BackendError::Limit {
+                what: what.into(),
+                needed: n,
+                limit: MOST.into(),
+            }),
         };
         let layout = StepLayout {
             tokens: word(inputs.tokens(bounds) as u64, "rows of a step")?,
@@ -140,10 +176,17 @@ impl StepData {
             sequences: word(bounds.get(Symbol::Batch) as u64, "sequences of a step")?,
             max_blocks: word(bounds.get(Symbol::Table) as u64, "blocks of a sequence")?,
         };
-        word(u64::from(layout.sequences) * u64::from(layout.max_blocks), "words of the block table")?;
+        word(
+            u64::from(layout.sequences) * u64::from(layout.max_blocks),
+            "words of the block table",
+        )?;
         inputs.counts_at = layout.words();
         let bytes = vec![0; (layout.words() as usize + inputs.counts.len()) * WORD];
-        Ok(StepData { layout, bytes, written: false })
+        Ok(StepData {
+            layout,
+            bytes,
+            written: false,
+        })
     }
 
     /// Bytes of the buffer.
@@ -169,7 +212,11 @@ impl StepData {
         let (tokens, outputs) = (inputs.tokens(dims), inputs.outputs(dims));
         self.header(tokens, outputs);
         let mut at = step::HEADER_WORDS as usize * WORD;
-        for (role, rows) in TOKEN_ROLES.map(|r| (r, tokens)).into_iter().chain([(Role::OutputRows, outputs)]) {
+        for (role, rows) in TOKEN_ROLES
+            .map(|r| (r, tokens))
+            .into_iter()
+            .chain([(Role::OutputRows, outputs)])
+        {
             let part = &mut self.bytes[at..at + rows * WORD];
             at += part.len();
             match inputs.inputs[role as usize].filter(|&i| fed != Some(i)) {
@@ -206,7 +253,10 @@ impl StepData {
     /// Updates the block table; gives the bytes that changed.
     fn table(&mut self, inputs: &StepInputs, dims: &Dims, given: &[&[u8]]) -> Option<Range<usize>> {
         let input = inputs.inputs[Role::Table as usize]?;
-        let (first, width) = (self.layout.table_word() as usize, self.layout.max_blocks as usize);
+        let (first, width) = (
+            self.layout.table_word() as usize,
+            self.layout.max_blocks as usize,
+        );
         let blocks = dims.get(Symbol::Table);
         let mut changed: Option<Range<usize>> = None;
         for (i, value) in given[input as usize].as_chunks().0.iter().enumerate() {

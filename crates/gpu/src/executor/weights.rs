@@ -46,12 +46,15 @@ pub(super) struct Sharding {
     bytes: u64,
 }
 
+/// The bytes of a word, and which of them have come.
+type PartialWord = ([u8; 4], [bool; 4]);
+
 /// All weights.
 pub(super) struct Weights<D: Device> {
     shardings: Vec<Sharding>,
     buffers: Vec<Vec<D::Buffer>>,
-    /// Incomplete words, by weight, shard and word: the bytes, and which of them have come.
-    partial: BTreeMap<(usize, usize, u64), ([u8; 4], [bool; 4])>,
+    /// Incomplete words, by weight, shard and word.
+    partial: BTreeMap<(usize, usize, u64), PartialWord>,
     /// The bytes of weights that the host needs: factors of rotations.
     kept: BTreeMap<u32, Vec<u8>>,
     unflushed: u64,
@@ -72,12 +75,19 @@ impl<D: Device> Weights<D> {
         for (weight, accumulators) in plan.weights.iter().zip(accumulators) {
             let sharding = shard(weight, accumulators, &limits)?;
             let create = |s: &Shard| device.create_buffer(&weight.name, s.bytes, Usage::Storage);
-            weights.buffers.push(sharding.shards.iter().map(create).collect());
+            weights
+                .buffers
+                .push(sharding.shards.iter().map(create).collect());
             weights.shardings.push(sharding);
         }
         for launch in launches(plan) {
-            if let Some((_, Some(w))) = launch::rotation(&plan.kernels[launch.kernel as usize].spec, &launch.arguments) {
-                weights.kept.insert(w, vec![0; plan.weights[w as usize].bytes as usize]);
+            if let Some((_, Some(w))) = launch::rotation(
+                &plan.kernels[launch.kernel as usize].spec,
+                &launch.arguments,
+            ) {
+                weights
+                    .kept
+                    .insert(w, vec![0; plan.weights[w as usize].bytes as usize]);
             }
         }
         Ok(weights)
@@ -98,10 +108,24 @@ impl<D: Device> Weights<D> {
     }
 
     /// Writes bytes of the whole weight's layout.
-    pub fn write(&mut self, device: &D, plan: &Plan, weight: usize, offset: u64, bytes: &[u8]) -> Result<(), BackendError> {
+    pub fn write(
+        &mut self,
+        device: &D,
+        plan: &Plan,
+        weight: usize,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<(), BackendError> {
         let Some(sharding) = self.shardings.get(weight) else {
-            let (expected, found) = (format!("below {}", self.shardings.len()), weight.to_string());
-            return Err(BackendError::Input { field: "weight".into(), expected, found });
+            let (expected, found) = (
+                format!("below {}", self.shardings.len()),
+                weight.to_string(),
+            );
+            return Err(BackendError::Input {
+                field: "weight".into(),
+                expected,
+                found,
+            });
         };
         let range = offset..offset.saturating_add(bytes.len() as u64);
         if range.end > sharding.bytes {
@@ -114,7 +138,9 @@ impl<D: Device> Weights<D> {
         if let Some(kept) = self.kept.get_mut(&(weight as u32)) {
             kept[range.start as usize..range.end as usize].copy_from_slice(bytes);
         }
-        let first = sharding.segments.partition_point(|s| s.source.end <= range.start);
+        let first = sharding
+            .segments
+            .partition_point(|s| s.source.end <= range.start);
         for i in first..sharding.segments.len() {
             let s = &self.shardings[weight].segments[i];
             if s.source.start >= range.end {
@@ -141,7 +167,10 @@ impl<D: Device> Weights<D> {
     }
 
     pub fn destroy(&self, device: &D) {
-        self.buffers.iter().flatten().for_each(|b| device.destroy_buffer(b));
+        self.buffers
+            .iter()
+            .flatten()
+            .for_each(|b| device.destroy_buffer(b));
     }
 
     fn write_part(&mut self, device: &D, weight: usize, shard: usize, to: u64, bytes: &[u8]) {
@@ -149,7 +178,11 @@ impl<D: Device> Weights<D> {
         let tail = head + (bytes.len() - head) / 4 * 4;
         self.write_bytes(device, weight, shard, to, &bytes[..head]);
         if head < tail {
-            device.write_buffer(&self.buffers[weight][shard], to + head as u64, &bytes[head..tail]);
+            device.write_buffer(
+                &self.buffers[weight][shard],
+                to + head as u64,
+                &bytes[head..tail],
+            );
         }
         self.write_bytes(device, weight, shard, to + tail as u64, &bytes[tail..]);
     }
@@ -173,7 +206,10 @@ impl<D: Device> Weights<D> {
 
 /// All launches of a plan.
 pub(super) fn launches(plan: &Plan) -> impl Iterator<Item = &plan::Launch> {
-    plan.entries.iter().flat_map(|e| &e.variants).flat_map(|v| &v.launches)
+    plan.entries
+        .iter()
+        .flat_map(|e| &e.variants)
+        .flat_map(|v| &v.launches)
 }
 
 /// For each weight, how many accumulators the launches that read it have.
@@ -184,7 +220,11 @@ fn accumulators(plan: &Plan) -> Result<Vec<u32>, BackendError> {
         for buffer in &launch.arguments {
             let &Buffer::Weight(w) = buffer else { continue };
             let vector = plan.weights[w as usize].k == 1;
-            let count = if vector { 1 } else { launch::accumulators(spec) };
+            let count = if vector {
+                1
+            } else {
+                launch::accumulators(spec)
+            };
             match found[w as usize].replace(count) {
                 Some(other) if other != count => {
                     return Err(BackendError::Kernel {
@@ -200,14 +240,28 @@ fn accumulators(plan: &Plan) -> Result<Vec<u32>, BackendError> {
 }
 
 /// Cuts a weight into shards that fit the device.
-fn shard(weight: &plan::Weight, accumulators: u32, limits: &Limits) -> Result<Sharding, BackendError> {
-    let limit = limits.max_buffer_size.min(limits.max_storage_buffer_binding_size);
+fn shard(
+    weight: &plan::Weight,
+    accumulators: u32,
+    limits: &Limits,
+) -> Result<Sharding, BackendError> {
+    let limit = limits
+        .max_buffer_size
+        .min(limits.max_storage_buffer_binding_size);
     let sections = Sections::of(weight)?;
     let accumulators = accumulators.max(1) as usize;
-    let fits = |columns: usize| sections.bytes(columns * accumulators).is_some_and(|b| b <= limit);
+    let fits = |columns: usize| {
+        sections
+            .bytes(columns * accumulators)
+            .is_some_and(|b| b <= limit)
+    };
     let too_large = |needed: Option<u64>| {
         let needed = needed.unwrap_or(u64::MAX);
-        BackendError::Limit { what: weight.name.clone(), needed, limit }
+        BackendError::Limit {
+            what: weight.name.clone(),
+            needed,
+            limit,
+        }
     };
     let total = weight.rows / accumulators;
     if fits(total) {
@@ -217,14 +271,22 @@ fn shard(weight: &plan::Weight, accumulators: u32, limits: &Limits) -> Result<Sh
     let (mut low, mut high) = (0, total / SHARD_COLUMNS + 1);
     while high - low > 1 {
         let middle = (low + high) / 2;
-        *(if fits(middle * SHARD_COLUMNS) { &mut low } else { &mut high }) = middle;
+        *(if fits(middle * SHARD_COLUMNS) {
+            &mut low
+        } else {
+            &mut high
+        }) = middle;
     }
     // The second accumulator's rows must begin at a tile of the whole.
     let cuttable = accumulators == 1 || total.is_multiple_of(sections.tile);
     if low == 0 || !cuttable {
-        return Err(too_large(sections.bytes(SHARD_COLUMNS.min(total) * accumulators)));
+        return Err(too_large(
+            sections.bytes(SHARD_COLUMNS.min(total) * accumulators),
+        ));
     }
-    sections.cut(total, low * SHARD_COLUMNS, accumulators).ok_or_else(|| too_large(None))
+    sections
+        .cut(total, low * SHARD_COLUMNS, accumulators)
+        .ok_or_else(|| too_large(None))
 }
 
 /// The sections of a weight's bytes, each a list of tiles of rows: its elements, or codes and then scales.
@@ -246,12 +308,20 @@ impl<'a> Sections<'a> {
         let (tile, tiles) = match weight.layout {
             WeightLayout::Dense(element) => (1, [weight.k as u64 * element.bytes() as u64, 0]),
             WeightLayout::Packed(layout) => {
-                let codes = layout.tile_codes_bytes(weight.k).map_err(|e| input(e.to_string()))?;
-                let scales = layout.tile_scales_bytes(weight.k).map_err(|e| input(e.to_string()))?;
+                let codes = layout
+                    .tile_codes_bytes(weight.k)
+                    .map_err(|e| input(e.to_string()))?;
+                let scales = layout
+                    .tile_scales_bytes(weight.k)
+                    .map_err(|e| input(e.to_string()))?;
                 (usize::from(layout.rows), [codes as u64, scales as u64])
             }
         };
-        let sections = Sections { weight, tile, tiles };
+        let sections = Sections {
+            weight,
+            tile,
+            tiles,
+        };
         let bytes = sections.exact(weight.rows);
         if bytes != Some(weight.bytes) {
             return Err(input(format!("{} bytes for {bytes:?}", weight.bytes)));
@@ -263,13 +333,17 @@ impl<'a> Sections<'a> {
     fn second(&self, rows: usize) -> Option<u64> {
         match self.weight.layout {
             WeightLayout::Dense(_) => (rows as u64).checked_mul(self.tiles[0]),
-            WeightLayout::Packed(layout) => layout.scales_offset(rows, self.weight.k).ok().map(|o| o as u64),
+            WeightLayout::Packed(layout) => layout
+                .scales_offset(rows, self.weight.k)
+                .ok()
+                .map(|o| o as u64),
         }
     }
 
     fn exact(&self, rows: usize) -> Option<u64> {
         let tiles = rows.div_ceil(self.tile) as u64;
-        self.second(rows)?.checked_add(tiles.checked_mul(self.tiles[1])?)
+        self.second(rows)?
+            .checked_add(tiles.checked_mul(self.tiles[1])?)
     }
 
     /// Bytes of a buffer for this many rows: whole words, and never none.
@@ -279,16 +353,36 @@ impl<'a> Sections<'a> {
 
     /// One buffer for everything.
     fn whole(&self, total: usize) -> Option<Sharding> {
-        let (columns, rows) = (u32::try_from(total).ok()?, u32::try_from(self.weight.rows).ok()?);
+        let (columns, rows) = (
+            u32::try_from(total).ok()?,
+            u32::try_from(self.weight.rows).ok()?,
+        );
         let bytes = self.weight.bytes;
-        let segments = vec![Segment { source: 0..bytes, shard: 0, to: 0 }];
-        let shards = vec![Shard { first: 0, columns, rows, bytes: self.bytes(self.weight.rows)? }];
-        Some(Sharding { shards, segments, bytes })
+        let segments = vec![Segment {
+            source: 0..bytes,
+            shard: 0,
+            to: 0,
+        }];
+        let shards = vec![Shard {
+            first: 0,
+            columns,
+            rows,
+            bytes: self.bytes(self.weight.rows)?,
+        }];
+        Some(Sharding {
+            shards,
+            segments,
+            bytes,
+        })
     }
 
     /// Shards of `columns` columns, a multiple of the tile. `None` on overflow.
     fn cut(&self, total: usize, columns: usize, accumulators: usize) -> Option<Sharding> {
-        let mut sharding = Sharding { shards: vec![], segments: vec![], bytes: self.weight.bytes };
+        let mut sharding = Sharding {
+            shards: vec![],
+            segments: vec![],
+            bytes: self.weight.bytes,
+        };
         let source_second = self.second(self.weight.rows)?;
         for first in (0..total).step_by(columns) {
             let here = columns.min(total - first);
@@ -297,10 +391,21 @@ impl<'a> Sections<'a> {
             let index = sharding.shards.len();
             for a in 0..accumulators {
                 let source = ((a * total + first) / self.tile) as u64;
-                let (to, tiles) = ((a * here / self.tile) as u64, here.div_ceil(self.tile) as u64);
-                for (bytes, (source_base, base)) in self.tiles.into_iter().zip([(0, 0), (source_second, second)]) {
+                let (to, tiles) = (
+                    (a * here / self.tile) as u64,
+                    here.div_ceil(self.tile) as u64,
+                );
+                for (bytes, (source_base, base)) in self
+                    .tiles
+                    .into_iter()
+                    .zip([(0, 0), (source_second, second)])
+                {
                     let start = source_base + source * bytes;
-                    let segment = Segment { source: start..start + tiles * bytes, shard: index, to: base + to * bytes };
+                    let segment = Segment {
+                        source: start..start + tiles * bytes,
+                        shard: index,
+                        to: base + to * bytes,
+                    };
                     if !segment.source.is_empty() {
                         sharding.segments.push(segment);
                     }
@@ -338,12 +443,24 @@ mod tests {
 
     #[test]
     fn shards_hold_the_same_columns_of_both_accumulators() {
-        let limits = Limits { max_storage_buffer_binding_size: 70_000, ..Limits::default() };
+        let limits = Limits {
+            max_storage_buffer_binding_size: 70_000,
+            ..Limits::default()
+        };
         let w = weight(2 * 300, 128);
         let sharding = shard(&w, 2, &limits).unwrap();
-        let columns: Vec<(u32, u32)> = sharding.shards.iter().map(|s| (s.first, s.columns)).collect();
+        let columns: Vec<(u32, u32)> = sharding
+            .shards
+            .iter()
+            .map(|s| (s.first, s.columns))
+            .collect();
         assert_eq!(columns, [(0, 128), (128, 128), (256, 44)]);
-        assert!(sharding.shards.iter().all(|s| s.bytes <= 70_000 && s.rows == 2 * s.columns));
+        assert!(
+            sharding
+                .shards
+                .iter()
+                .all(|s| s.bytes <= 70_000 && s.rows == 2 * s.columns)
+        );
         let mut end = 0;
         for s in &sharding.segments {
             assert_eq!(s.source.start, end);
@@ -352,13 +469,20 @@ mod tests {
         assert_eq!(end, w.bytes);
         // Row 300 + 130 (column 130 of the second accumulator) is row 128 + 2 of the second shard.
         let at = (430 * 256) as u64;
-        let s = sharding.segments.iter().find(|s| s.source.contains(&at)).unwrap();
+        let s = sharding
+            .segments
+            .iter()
+            .find(|s| s.source.contains(&at))
+            .unwrap();
         assert_eq!((s.shard, s.to + at - s.source.start), (1, 130 * 256));
     }
 
     #[test]
     fn a_row_that_fits_no_buffer_is_named() {
-        let limits = Limits { max_storage_buffer_binding_size: 1000, ..Limits::default() };
+        let limits = Limits {
+            max_storage_buffer_binding_size: 1000,
+            ..Limits::default()
+        };
         let error = shard(&weight(64, 128), 1, &limits).unwrap_err();
         assert!(matches!(error, BackendError::Limit { what, limit: 1000, .. } if what == "w"));
     }

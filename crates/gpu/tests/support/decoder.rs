@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use ingle_graph::kernel::Activations;
 use ingle_graph::ops::{
-    Argmax, Attention, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope, StateWrite, Swiglu, TakeRows,
+    Argmax, Attention, Embedding, KV_BLOCK, Matmul, Pairing, RmsNorm, Rope, StateWrite, Swiglu,
+    TakeRows,
 };
 use ingle_graph::ops::{Binary, EltOp};
 use ingle_graph::passes::{Options, Target, compile};
@@ -27,7 +28,11 @@ pub type Row = [i32; 4];
 
 /// The decoder as a case: its sources load any plan of it.
 pub fn decoder() -> Case {
-    let mut model = Model { graph: Graph::new("decoder"), sources: HashMap::new(), random: Random(7) };
+    let mut model = Model {
+        graph: Graph::new("decoder"),
+        sources: HashMap::new(),
+        random: Random(7),
+    };
     model.build();
     Case {
         name: "decoder".into(),
@@ -41,14 +46,28 @@ pub fn decoder() -> Case {
 }
 
 pub fn plan(case: &Case, target: &dyn Target) -> Plan {
-    compile(&case.graph, &Options::decoder(case.activations, CHUNK), target).expect("the decoder compiles")
+    compile(
+        &case.graph,
+        &Options::decoder(case.activations, CHUNK),
+        target,
+    )
+    .expect("the decoder compiles")
 }
 
 /// The bytes of a step's inputs.
 pub fn inputs(rows: &[Row], table: &[i32], output_rows: &[i32]) -> Vec<Vec<u8>> {
     let column = |i: usize| rows.iter().map(|r| r[i]).collect::<Vec<i32>>();
-    let columns = [column(0), column(1), column(2), column(3), table.to_vec(), output_rows.to_vec()];
-    columns.map(|c| c.iter().flat_map(|v| v.to_le_bytes()).collect()).to_vec()
+    let columns = [
+        column(0),
+        column(1),
+        column(2),
+        column(3),
+        table.to_vec(),
+        output_rows.to_vec(),
+    ];
+    columns
+        .map(|c| c.iter().flat_map(|v| v.to_le_bytes()).collect())
+        .to_vec()
 }
 
 pub fn dims(tokens: usize, outputs: usize, batch: usize, table: usize, pool: usize) -> Dims {
@@ -99,13 +118,21 @@ impl Model {
         let pos = self.graph.input("pos", ValueType::i32(tokens()));
         let slots = self.graph.input("slots", ValueType::i32(tokens()));
         let seq = self.graph.input("seq", ValueType::i32(tokens()));
-        let table = self.graph.input("table", ValueType::i32(shape![Symbol::Batch, Symbol::Table]));
-        let output_rows = self.graph.input("output_rows", ValueType::i32(shape![Symbol::Outputs]));
+        let table = self.graph.input(
+            "table",
+            ValueType::i32(shape![Symbol::Batch, Symbol::Table]),
+        );
+        let output_rows = self
+            .graph
+            .input("output_rows", ValueType::i32(shape![Symbol::Outputs]));
         let embedding = self.matrix("token_embd", GgmlType::Q8_0, VOCABULARY, WIDTH);
         let mut x = self.push(Embedding {}, &[ids, embedding]);
         let mut states = Vec::new();
         for i in 0..LAYERS {
-            let pool = ValueType::state(ElementType::F16, shape![Symbol::Pool, 2, 1, KV_BLOCK, HEAD_DIM]);
+            let pool = ValueType::state(
+                ElementType::F16,
+                shape![Symbol::Pool, 2, 1, KV_BLOCK, HEAD_DIM],
+            );
             let kv = self.graph.input(format!("kv.{i}"), pool);
             let (y, state) = self.layer(i, x, kv, [pos, slots, seq, table]);
             (x, _) = (y, states.push(state));
@@ -121,7 +148,13 @@ impl Model {
         }
     }
 
-    fn layer(&mut self, i: usize, x: ValueId, kv: ValueId, [pos, slots, seq, table]: [ValueId; 4]) -> (ValueId, ValueId) {
+    fn layer(
+        &mut self,
+        i: usize,
+        x: ValueId,
+        kv: ValueId,
+        [pos, slots, seq, table]: [ValueId; 4],
+    ) -> (ValueId, ValueId) {
         let n = self.norm(&format!("{i}.attn_norm"), x);
         let rope = Rope {
             head_dim: HEAD_DIM,
@@ -140,7 +173,12 @@ impl Model {
         let q = self.push(rope.clone(), &[q, pos]);
         let k = self.push(rope, &[k, pos]);
         let kv = self.push(StateWrite {}, &[kv, k, v, slots]);
-        let attention = Attention { heads: HEADS, scale: (HEAD_DIM as f32).sqrt().recip(), softcap: None, window: None };
+        let attention = Attention {
+            heads: HEADS,
+            scale: (HEAD_DIM as f32).sqrt().recip(),
+            softcap: None,
+            window: None,
+        };
         let a = self.push(attention, &[q, kv, pos, seq, table]);
         let o = project(self, "attn_output", a, WIDTH, HEADS * HEAD_DIM);
         let h = self.push(Binary { kind: EltOp::Add }, &[x, o]);
@@ -153,13 +191,29 @@ impl Model {
     }
 
     fn push(&mut self, op: impl Into<ingle_graph::ops::Op>, inputs: &[ValueId]) -> ValueId {
-        self.graph.push(op, inputs).expect("the decoder is well typed")
+        self.graph
+            .push(op, inputs)
+            .expect("the decoder is well typed")
     }
 
     fn norm(&mut self, name: &str, x: ValueId) -> ValueId {
-        let bytes = (0..WIDTH).flat_map(|_| (1.0 + 0.2 * self.random.unit()).to_le_bytes()).collect();
-        self.sources.insert(name.into(), Source { ty: GgmlType::F32, rows: WIDTH, k: 1, bytes });
-        let weight = self.graph.leaf(name, ValueType::f32(shape![WIDTH]), Recipe::source(name, WIDTH));
+        let bytes = (0..WIDTH)
+            .flat_map(|_| (1.0 + 0.2 * self.random.unit()).to_le_bytes())
+            .collect();
+        self.sources.insert(
+            name.into(),
+            Source {
+                ty: GgmlType::F32,
+                rows: WIDTH,
+                k: 1,
+                bytes,
+            },
+        );
+        let weight = self.graph.leaf(
+            name,
+            ValueType::f32(shape![WIDTH]),
+            Recipe::source(name, WIDTH),
+        );
         let weight = weight.expect("names are unique");
         self.push(RmsNorm { eps: 1e-5 }, &[x, weight])
     }
@@ -168,9 +222,16 @@ impl Model {
         let values: Vec<f32> = (0..rows * k).map(|_| self.random.unit()).collect();
         let mut bytes = vec![0; ty.row_bytes(k).expect("rows are whole blocks") * rows];
         quantize(ty, &values, &mut bytes).expect("the type can be quantised to");
-        self.sources.insert(name.into(), Source { ty, rows, k, bytes });
+        self.sources
+            .insert(name.into(), Source { ty, rows, k, bytes });
         let storage = ty.storage().expect("a readable type");
-        let ty = ValueType { storage, shape: shape![rows, k], state: false };
-        self.graph.leaf(name, ty, Recipe::source(name, rows)).expect("names are unique")
+        let ty = ValueType {
+            storage,
+            shape: shape![rows, k],
+            state: false,
+        };
+        self.graph
+            .leaf(name, ty, Recipe::source(name, rows))
+            .expect("names are unique")
     }
 }

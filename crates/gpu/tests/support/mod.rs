@@ -35,10 +35,16 @@ pub struct Watched {
 impl Watched {
     /// Opens a device that claims its limits with `change` applied.
     pub fn open(change: impl FnOnce(&mut Limits)) -> Self {
-        let inner = NativeDevice::open(Api::Vulkan, DeviceOptions::default()).expect("these tests need a Vulkan device");
+        let inner = NativeDevice::open(Api::Vulkan, DeviceOptions::default())
+            .expect("these tests need a Vulkan device");
         let mut limits = inner.limits();
         change(&mut limits);
-        Watched { class: inner.class(), inner, limits, counts: Rc::default() }
+        Watched {
+            class: inner.class(),
+            inner,
+            limits,
+            counts: Rc::default(),
+        }
     }
 
     /// The same, with the kernels for another class of device.
@@ -62,7 +68,13 @@ impl Watched {
 }
 
 fn copy(c: Copy<'_, Watched>) -> Copy<'_, NativeDevice> {
-    Copy { from: c.from, from_offset: c.from_offset, to: c.to, to_offset: c.to_offset, bytes: c.bytes }
+    Copy {
+        from: c.from,
+        from_offset: c.from_offset,
+        to: c.to,
+        to_offset: c.to_offset,
+        bytes: c.bytes,
+    }
 }
 
 impl Device for Watched {
@@ -119,12 +131,26 @@ impl Device for Watched {
         self.inner.create_pipeline(label, layout, text)
     }
 
-    fn create_bind_group(&self, layout: &Self::Layout, bindings: &[Binding<'_, Self>]) -> Self::BindGroup {
+    fn create_bind_group(
+        &self,
+        layout: &Self::Layout,
+        bindings: &[Binding<'_, Self>],
+    ) -> Self::BindGroup {
         self.count(|c| c.created += 1);
         let inner = |b: &Binding<'_, Self>| b.bytes;
-        assert!(bindings.iter().all(|b| inner(b) <= self.limits.max_storage_buffer_binding_size));
-        let bindings: Vec<Binding<'_, NativeDevice>> =
-            bindings.iter().map(|b| Binding { buffer: b.buffer, offset: b.offset, bytes: b.bytes }).collect();
+        assert!(
+            bindings
+                .iter()
+                .all(|b| inner(b) <= self.limits.max_storage_buffer_binding_size)
+        );
+        let bindings: Vec<Binding<'_, NativeDevice>> = bindings
+            .iter()
+            .map(|b| Binding {
+                buffer: b.buffer,
+                offset: b.offset,
+                bytes: b.bytes,
+            })
+            .collect();
         self.inner.create_bind_group(layout, &bindings)
     }
 
@@ -137,9 +163,14 @@ impl Device for Watched {
         self.count(|c| c.submits += 1);
         let launches = launches.map(|l| {
             self.count(|c| c.launches += 1);
-            Dispatch { pipeline: l.pipeline, bind_group: l.bind_group, grid: l.grid }
+            Dispatch {
+                pipeline: l.pipeline,
+                bind_group: l.bind_group,
+                grid: l.grid,
+            }
         });
-        self.inner.submit(before.map(copy), launches, after.map(copy));
+        self.inner
+            .submit(before.map(copy), launches, after.map(copy));
     }
 
     fn read<'a>(

@@ -62,7 +62,12 @@ extern "C" {
 
     pub type Queue;
     #[wasm_bindgen(method, catch, js_name = writeBuffer)]
-    pub fn write_buffer(this: &Queue, buffer: &Buffer, offset: f64, data: &[u8]) -> Result<(), JsValue>;
+    pub fn write_buffer(
+        this: &Queue,
+        buffer: &Buffer,
+        offset: f64,
+        data: &[u8],
+    ) -> Result<(), JsValue>;
     #[wasm_bindgen(method)]
     pub fn submit(this: &Queue, command_buffers: &Array);
 
@@ -89,7 +94,14 @@ extern "C" {
     #[wasm_bindgen(method, js_name = beginComputePass)]
     pub fn begin_compute_pass(this: &CommandEncoder) -> ComputePass;
     #[wasm_bindgen(method, js_name = copyBufferToBuffer)]
-    pub fn copy_buffer_to_buffer(this: &CommandEncoder, from: &Buffer, at: f64, to: &Buffer, to_at: f64, bytes: f64);
+    pub fn copy_buffer_to_buffer(
+        this: &CommandEncoder,
+        from: &Buffer,
+        at: f64,
+        to: &Buffer,
+        to_at: f64,
+        bytes: f64,
+    );
     #[wasm_bindgen(method)]
     pub fn finish(this: &CommandEncoder) -> CommandBuffer;
 
