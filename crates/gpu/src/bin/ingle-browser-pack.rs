@@ -200,7 +200,9 @@ impl Decoder {
         let (gate, up) = (half("gate")?, half("up")?);
         let f = g.push(Swiglu {}, &[gate, up])?;
         let down = matrix(g, self.types.0, "down", self.width, self.width)?;
-        residual(g, x, f, down)
+        // The other way round than after attention: both orders occur in models.
+        let down = g.push(Matmul {}, &[f, down])?;
+        g.push(Binary { kind: EltOp::Add }, &[x, down])
     }
 
     fn projection(
