@@ -2,8 +2,8 @@
 
 use ingle_chat::{ChatError, LoadOptions, Opened};
 use ingle_cpu::{CpuBackend, CpuTarget, Machine};
-use ingle_gpu::device::web::WebDevice;
 use ingle_gpu::device::DeviceOptions;
+use ingle_gpu::device::web::WebDevice;
 use ingle_gpu::{GpuBackend, GpuTarget};
 use ingle_graph::backend::{Backend, BackendError};
 use ingle_graph::passes::compile;
