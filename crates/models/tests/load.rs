@@ -16,6 +16,9 @@ struct World {
     weights: Vec<Weight>,
 }
 
+/// Which bytes of which file were read.
+type Reads = Vec<(usize, Range<u64>)>;
+
 impl World {
     fn new() -> Self {
         World {
@@ -109,7 +112,7 @@ impl World {
     }
 
     /// Every weight as the loader streams it; and the reads.
-    fn streamed(&self) -> (Vec<Vec<u8>>, Vec<(usize, Range<u64>)>) {
+    fn streamed(&self) -> (Vec<Vec<u8>>, Reads) {
         let mut buffers: Vec<Vec<u8>> = self
             .weights
             .iter()
