@@ -85,8 +85,8 @@ fn apply(a: f32, b: f32, #[comptime] op: EltOp) -> f32 {
         EltOp::Relu => max(a, f32::new(0.0)),
         EltOp::Sqrt => a.sqrt(),
         EltOp::Rsqrt => a.inverse_sqrt(),
-        EltOp::Sin => a.sin(),
-        EltOp::Cos => a.cos(),
+        EltOp::Sin => sine(a, 0),
+        EltOp::Cos => sine(a, 1),
         EltOp::Recip => f32::new(1.0) / a,
         EltOp::Erf => Erf::erf(a),
     }
@@ -105,4 +105,20 @@ pub fn tanh(x: f32) -> f32 {
         f32::new(1.0),
         select(x < -10.0f32, f32::new(-1.0), x.tanh()),
     )
+}
+
+/// `sin(x + quarters · π/2)`. WGSL's own functions may be off by 2⁻¹¹. The argument is brought into ±π/4 (by π/2 in
+/// three parts, after Cody and Waite); the polynomials are those of Cephes' `sinf` and `cosf`.
+#[cube]
+fn sine(x: f32, #[comptime] quarters: i32) -> f32 {
+    let turns = (x * core::f32::consts::FRAC_2_PI).round();
+    let r = x - turns * 1.570_312_5f32 - turns * 4.837_513e-4f32 - turns * 7.549_79e-8f32;
+    let r2 = r * r;
+    let sin = r + r * r2 * (r2 * (r2 * -1.951_529_6e-4f32 + 8.332_161e-3f32) - 1.666_665_5e-1f32);
+    let cos = r2 * r2 * (r2 * (r2 * 2.443_315_7e-5f32 - 1.388_731_6e-3f32) + 4.166_664_6e-2f32)
+        - r2 * 0.5f32
+        + 1.0f32;
+    let quadrant = i32::cast_from(turns) + quarters;
+    let value = select((quadrant & 1i32) == 1i32, cos, sin);
+    select((quadrant & 2i32) == 2i32, -value, value)
 }
