@@ -13,7 +13,7 @@ mod select;
 mod source;
 mod target;
 
-pub use executor::GpuBackend;
+pub use executor::{GpuBackend, Timing};
 #[cfg(feature = "compiler")]
 pub use source::Compiler;
 pub use source::{KernelSource, SourceError};

@@ -8,9 +8,12 @@ mod launch;
 mod memory;
 mod pipelines;
 mod prepare;
+mod profile;
 mod read;
 mod step;
 mod weights;
+
+pub use profile::Timing;
 
 use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture};
 use ingle_graph::plan::{Buffer, Plan, State};

@@ -13,6 +13,8 @@ use crate::device::{Binding, Device};
 
 /// A launch that is ready to go.
 pub(super) struct Ready<D: Device> {
+    /// Its place in the variant's list; launches of a sharded weight share one.
+    pub launch: usize,
     pub pipeline: usize,
     pub bind_group: D::BindGroup,
     pub grid: Grid,
@@ -148,11 +150,12 @@ struct Binder<'a, D: Device> {
 impl<D: Device> Binder<'_, D> {
     fn variant(&self, launches: Vec<LoweredLaunch>) -> Result<Vec<Ready<D>>, BackendError> {
         let mut ready = Vec::with_capacity(launches.len());
-        for (kernel, rows, lowered) in launches {
+        for (launch, (kernel, rows, lowered)) in launches.into_iter().enumerate() {
             let pipeline = self.pipelines.of_kernel(kernel);
             for l in lowered {
                 let bind_group = self.bind_group(pipeline, &l)?;
                 ready.push(Ready {
+                    launch,
                     pipeline,
                     bind_group,
                     grid: l.grid,
