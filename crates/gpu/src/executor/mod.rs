@@ -112,22 +112,20 @@ impl<D: Device> GpuBackend<D> {
         )
     }
 
-    /// Gives the error that happened first, if any has.
+    /// Gives the error that happened first, if any has; but that the device is lost says more than what it failed.
     fn check(&mut self) -> Result<(), BackendError> {
-        if self.failed.is_none() {
-            self.failed = self.device.fault();
+        match self.device.fault() {
+            Some(lost @ BackendError::DeviceLost { .. }) => self.failed = Some(lost),
+            fault if self.failed.is_none() => self.failed = fault,
+            _ => {}
         }
         self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// Remembers an error of the device.
     fn fail(&mut self, error: BackendError) -> BackendError {
-        // A lost device fails everything: say so rather than what it failed.
-        let error = match self.device.fault() {
-            Some(lost @ BackendError::DeviceLost { .. }) => lost,
-            _ => error,
-        };
-        self.failed.get_or_insert(error).clone()
+        let first = self.failed.get_or_insert(error).clone();
+        self.check().err().unwrap_or(first)
     }
 
     /// Runs `make` within a scope whose outcome is checked later.
