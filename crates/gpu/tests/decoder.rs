@@ -3,10 +3,13 @@
 
 mod support;
 
-use ingle_gpu::{Compiler, GpuBackend, GpuTarget, block_on};
+use ingle_gpu::device::native::{Api, NativeDevice};
+use ingle_gpu::device::{DeviceOptions, Limits};
+use ingle_gpu::{Compiler, GpuBackend, GpuTarget, KernelSource, block_on};
 use ingle_graph::backend::{Backend, BackendError};
 use ingle_graph::kernel::Activations;
 use ingle_graph::suite::Case;
+use ingle_kernels::Pack;
 use ingle_kernels::shapes::DeviceClass;
 use support::decoder::{LAYERS, Row, VOCABULARY, argmax, decoder, dims, inputs, plan, reference};
 use support::{Counts, Watched};
@@ -333,4 +336,45 @@ fn steps_that_do_not_fit_are_refused() {
     );
     // What was refused left nothing behind.
     generate(&case, &mut backend, &[0], 1e-4);
+}
+
+#[test]
+fn kernels_without_a_text_are_named() {
+    let case = decoder();
+    let device = Watched::open(|_| {});
+    let target = GpuTarget::of(&device, Pack::default());
+    let plan = plan(&case, &target);
+    let missing: Vec<String> = target.missing().iter().map(|key| key.id()).collect();
+    let found = GpuBackend::new(device, plan).err();
+    let Some(BackendError::Kernel { reason, .. }) = &found else {
+        panic!("{found:?}");
+    };
+    assert!(
+        missing.iter().any(|id| reason.contains(id)),
+        "{reason}: {missing:?}"
+    );
+    // Once the texts are supplied, the same target gives a plan that loads.
+    for key in target.missing() {
+        target.supply(
+            Compiler
+                .text(&key, &Limits::default().kernel)
+                .expect("compiles"),
+        );
+    }
+    assert!(target.missing().is_empty());
+    GpuBackend::new(
+        Watched::open(|_| {}),
+        support::decoder::plan(&case, &target),
+    )
+    .expect("every kernel has a text");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn an_absent_device_is_named() {
+    let found = NativeDevice::open(Api::Metal, DeviceOptions::default()).err();
+    assert!(
+        matches!(&found, Some(BackendError::NoDevice { device, .. }) if device == "metal"),
+        "{found:?}"
+    );
 }
