@@ -37,7 +37,7 @@ export class Ingle {
 
   /** Loads a GGUF model. Rejects with an {@link IngleError}, or with `AbortError` when cancelled. */
   static async load(source: ModelSource, options: LoadOptions = {}): Promise<Ingle> {
-    const { device = "auto", activations = "f32", context = null, onProgress, signal } = options;
+    const { device = "auto", activations = "int8", context = null, onProgress, signal } = options;
     if (signal?.aborted) throw aborted();
     if (!["auto", "webgpu", "cpu"].includes(device)) throw new IngleError("invalid", `device: "auto", "webgpu" or "cpu", not ${JSON.stringify(device)}`, { field: "device" });
     if (!["f32", "int8"].includes(activations)) throw new IngleError("invalid", `activations: "f32" or "int8", not ${JSON.stringify(activations)}`, { field: "activations" });

@@ -23,7 +23,7 @@ export interface LoadProgress {
 export interface LoadOptions {
   /** `auto` (the default) takes WebGPU where there is a device and else the CPU, and says so in `ingle.device`. */
   device?: "auto" | "webgpu" | "cpu";
-  /** How activations enter matrix products: `f32` (the default) as they are, `int8` rounded, which is faster and less exact. */
+  /** How activations enter matrix products: `int8` (the default) as two 8-bit terms, which is faster, `f32` as they are, which is exact. */
   activations?: "f32" | "int8";
   /** Largest number of tokens in memory; the model's own limit if left out. */
   context?: number;

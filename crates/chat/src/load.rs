@@ -55,7 +55,7 @@ pub struct LoadOptions {
 impl Default for LoadOptions {
     fn default() -> Self {
         LoadOptions {
-            activations: Activations::F32,
+            activations: Activations::Int8,
             context: None,
             chunk: 256,
             graph: GraphOptions::default(),

@@ -83,9 +83,9 @@ pub struct TargetArgs {
     /// Threads of the CPU [default: as many as it has].
     #[arg(long)]
     pub threads: Option<usize>,
-    /// How activations enter products with quantised weights: as they are (exact), or on an 8-bit grid (fast; where two
-    /// tokens are about as likely, the other one may come).
-    #[arg(long, value_enum, default_value = "f32")]
+    /// How activations enter products with quantised weights: as two 8-bit terms (fast; logits within about 0.1 %), or as
+    /// they are (exact).
+    #[arg(long, value_enum, default_value = "int8")]
     pub activations: ActivationsKind,
     /// Element of the KV cache [default: f32 with --activations f32, else f16].
     #[arg(long, value_enum)]

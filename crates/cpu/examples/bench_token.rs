@@ -72,7 +72,7 @@ impl Bench {
             layer.k,
         )?);
         let x = Rows::new(&self.x[..rows * layer.k], rows, layer.k)?;
-        let words = QuantizedRows::row_words(machine, layer.k)?;
+        let words = QuantizedRows::row_words(layer.k)?;
         let input = if self.int8 {
             quantize_rows(
                 machine,
@@ -81,7 +81,6 @@ impl Bench {
                 &mut RowsMut::new(&mut self.words[..rows * words], rows, words)?,
             )?;
             Input::Int8(QuantizedRows::new(
-                machine,
                 &self.words[..rows * words],
                 rows,
                 layer.k,

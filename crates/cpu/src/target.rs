@@ -29,8 +29,7 @@ impl<'a> CpuTarget<'a> {
     fn workspace(&self, spec: &MatmulSpec) -> Result<Option<u64>, String> {
         match (spec.activations, spec.norm) {
             (Activations::Int8, _) => {
-                let words =
-                    QuantizedRows::row_words(self.machine, spec.k).map_err(|e| e.to_string())?;
+                let words = QuantizedRows::row_words(spec.k).map_err(|e| e.to_string())?;
                 Ok(Some(words as u64 * 4))
             }
             (Activations::F32, Some(_)) => Ok(Some(spec.k as u64 * 4)),

@@ -47,7 +47,7 @@ impl Case<'_> {
         let mut y = vec![f32::NAN; self.rows * self.n];
         let mut out = RowsMut::new(&mut y, self.rows, self.n)?;
         if self.int8 {
-            let words = QuantizedRows::row_words(machine, k)?;
+            let words = QuantizedRows::row_words(k)?;
             let mut quantised = vec![0.0; words * self.rows];
             quantize_rows(
                 machine,
@@ -55,7 +55,7 @@ impl Case<'_> {
                 None,
                 &mut RowsMut::new(&mut quantised, self.rows, words)?,
             )?;
-            let x = Input::Int8(QuantizedRows::new(machine, &quantised, self.rows, k)?);
+            let x = Input::Int8(QuantizedRows::new(&quantised, self.rows, k)?);
             matmul(machine, self.weight, x, epilogue, &mut out)?;
         } else {
             matmul(machine, self.weight, Input::F32(x), epilogue, &mut out)?;

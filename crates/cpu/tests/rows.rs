@@ -13,15 +13,16 @@ use ingle_cpu::kernels::rms_norm::{Norm, rms_norm};
 use ingle_cpu::{Level, Machine, Rows, RowsMut};
 use ingle_graph::ops::EltOp;
 use ingle_graph::{Extra, Operand, Program, Step};
+use ingle_quant::HIGH_TERM;
 
 /// Scales, sums of 32, sums of 16 and codes of one row, whatever the machine's own order is.
 fn quantised(
     machine: &Machine,
     x: &[f32],
     norm: Option<Norm<'_>>,
-) -> (Vec<f32>, Vec<f32>, Vec<f32>, Vec<i8>) {
+) -> (Vec<f32>, Vec<f32>, Vec<f32>, Vec<i16>) {
     let k = x.len();
-    let words = QuantizedRows::row_words(machine, k).expect("whole groups");
+    let words = QuantizedRows::row_words(k).expect("whole groups");
     let mut out = vec![0.0f32; words];
     let rows = Rows::new(x, 1, k).expect("fits");
     quantize_rows(
@@ -38,12 +39,22 @@ fn quantised(
         .collect();
     let codes = match machine.level() {
         Level::Simd128 => {
-            let at = |i: usize| i16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]) as i8;
+            let at = |i: usize| i16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]);
             (0..k)
                 .map(|i| at(i / 4 * 4 + [0, 2, 1, 3][i % 4]))
                 .collect()
         }
-        _ => bytes.iter().map(|&b| b as i8).collect(),
+        Level::Avx2 => {
+            let at = |i: usize| i16::from(bytes[i] as i8);
+            (0..k)
+                .map(|i| 8 * (i / 4) + i % 4)
+                .map(|i| at(i) * HIGH_TERM as i16 + at(i + 4))
+                .collect()
+        }
+        Level::Scalar => bytes
+            .chunks_exact(2)
+            .map(|b| i16::from_ne_bytes([b[0], b[1]]))
+            .collect(),
     };
     (
         out[..groups].to_vec(),
@@ -73,7 +84,7 @@ fn quantised_activations_are_those_of_the_definition() {
     }
     for machine in machines() {
         for row in &rows {
-            let (mut codes, mut scales) = (vec![0i8; 96], vec![0.0f32; 3]);
+            let (mut codes, mut scales) = (vec![0i16; 96], vec![0.0f32; 3]);
             ingle_quant::quantize_activations(row, &mut codes, &mut scales).expect("lengths fit");
             let (found, sums32, sums16, found_codes) = quantised(&machine, row, None);
             let bits = |v: &[f32]| {
@@ -83,7 +94,7 @@ fn quantised_activations_are_those_of_the_definition() {
             };
             assert_eq!(bits(&found), bits(&scales), "{row:?}");
             assert_eq!(found_codes, codes, "{row:?}");
-            let sum = |c: &[i8]| c.iter().map(|&c| i32::from(c)).sum::<i32>() as f32;
+            let sum = |c: &[i16]| c.iter().map(|&c| i32::from(c)).sum::<i32>() as f32;
             let expected: Vec<f32> = codes
                 .chunks(32)
                 .zip(&scales)

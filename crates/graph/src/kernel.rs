@@ -24,7 +24,7 @@ pub enum WeightLayout {
 #[serde(rename_all = "snake_case")]
 pub enum Activations {
     F32,
-    /// Codes of 8 bits in groups of 32, as [`crate::ops::QuantizeActivations`] defines.
+    /// Codes of two 8-bit terms in groups of 32, as [`crate::ops::QuantizeActivations`] defines.
     Int8,
 }
 
@@ -88,7 +88,7 @@ pub enum KernelSpec {
         k: usize,
         eps: f32,
     },
-    /// Arguments: `x[rows, k]`, `y[rows, k]`: values on the 8-bit grid, as `f32`.
+    /// Arguments: `x[rows, k]`, `y[rows, k]`: values as two 8-bit terms hold them, as `f32`.
     QuantizeActivations {
         k: usize,
     },

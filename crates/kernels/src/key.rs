@@ -65,7 +65,8 @@ pub struct RmsNormKey {
 #[serde(rename_all = "snake_case")]
 pub enum Activations {
     F32,
-    /// Each group of 32 consecutive activations becomes `code = round_half_even(x · 127/amax)`, `scale = amax/127`.
+    /// Each group of 32 consecutive activations becomes codes of two 8-bit terms and a scale, as
+    /// [`ingle_quant::quantize_activations`] defines.
     Int8,
 }
 
@@ -221,7 +222,7 @@ pub struct CopyBlocksKey {
     pub threads: u16,
 }
 
-/// Each value of `x` becomes the nearest on its group's 8-bit grid, as [`Activations::Int8`] says.
+/// Each value of `x` becomes what its code stands for, as [`Activations::Int8`] says.
 ///
 /// Bindings: `x` f32 `[rows, k]`, `out` f32 `[rows, k]`, `step`, `params`
 /// ([`crate::params::QuantizeActivationsParams`]).

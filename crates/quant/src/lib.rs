@@ -14,8 +14,8 @@ mod quantize;
 mod scheme;
 
 pub use activation::{
-    ACTIVATION_GROUP, activation_groups, dequantize_activations, fake_quantize,
-    quantize_activations,
+    ACTIVATION_GROUP, HIGH_TERM, LARGEST_CODE, activation_groups, dequantize_activations,
+    fake_quantize, quantize_activations,
 };
 pub use dequantize::{convert_rows, dequantize};
 pub use element::ElementType;

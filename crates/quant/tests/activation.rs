@@ -1,9 +1,12 @@
-//! Activations on the 8-bit grid, against the formula and its edges.
+//! Activations in two 8-bit terms, against the formula and its edges.
 
-use ingle_quant::{activation_groups, dequantize_activations, fake_quantize, quantize_activations};
+use ingle_quant::{
+    HIGH_TERM, LARGEST_CODE, activation_groups, dequantize_activations, fake_quantize,
+    quantize_activations,
+};
 use proptest::prelude::*;
 
-fn quantized(x: &[f32]) -> (Vec<i8>, Vec<f32>) {
+fn quantized(x: &[f32]) -> (Vec<i16>, Vec<f32>) {
     let mut codes = vec![99; x.len()];
     let mut scales = vec![99.0; activation_groups(x.len())];
     quantize_activations(x, &mut codes, &mut scales).unwrap();
@@ -29,13 +32,15 @@ fn values(x: &[f32]) -> Vec<f32> {
 #[test]
 fn halves_round_to_even_and_the_last_group_may_be_short() {
     let mut x = [0.0; 35];
-    x[..8].copy_from_slice(&[127.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, -127.0]);
-    x[32..].copy_from_slice(&[-254.0, 1.0, 3.0]);
+    let step = 1.0 / 512.0; // times 254: 127/256
+    x[..8].copy_from_slice(&[127.0, 0.5, 1.5, 2.5, -0.5, step, 1.0 + 2.0 * step, -127.0]);
+    x[32..].copy_from_slice(&[-64516.0, 1.0, 3.0]);
     let (codes, scales) = quantized(&x);
-    assert_eq!(codes[..8], [127, 0, 2, 2, 0, -2, -2, -127]);
-    assert_eq!(codes[32..], [-127, 0, 2]);
-    assert_eq!(scales, [1.0, 2.0]);
-    assert_eq!(values(&x)[32..], [-254.0, 0.0, 4.0]);
+    assert_eq!(codes[..8], [32258, 127, 381, 635, -127, 0, 255, -32258]);
+    // 1 and 3 are half a step and a step and a half.
+    assert_eq!(codes[32..], [-32258, 0, 2]);
+    assert_eq!(scales, [127.0 / 32258.0, 2.0]);
+    assert_eq!(values(&x)[32..], [-64516.0, 0.0, 4.0]);
 }
 
 #[test]
@@ -47,7 +52,7 @@ fn zero_and_vanishing_groups_are_zero() {
         assert!(values(&x).iter().all(|v| v.to_bits() == 0));
     }
     let x = [3.8e-37; 32];
-    assert_eq!(quantized(&x).0, [127; 32]);
+    assert_eq!(quantized(&x).0, [32258; 32]);
 }
 
 #[test]
@@ -67,8 +72,8 @@ fn what_is_not_finite_makes_its_group_nan_and_no_other() {
 #[test]
 fn the_largest_float_does_not_overflow() {
     let (codes, scales) = quantized(&[f32::MAX, f32::MIN, 0.0]);
-    assert_eq!(codes, [127, -127, 0]);
-    assert_eq!(scales, [f32::MAX / 127.0]);
+    assert_eq!(codes, [32258, -32258, 0]);
+    assert_eq!(scales, [f32::MAX / 32258.0]);
 }
 
 #[test]
@@ -89,7 +94,16 @@ proptest! {
     fn values_are_within_half_a_step(x in prop::collection::vec(-1e6_f32..1e6, 1..100)) {
         let (_, scales) = quantized(&x);
         for (i, (x, v)) in x.iter().zip(values(&x)).enumerate() {
-            prop_assert!((x - v).abs() <= 0.5001 * scales[i / 32], "{} {}", x, v);
+            prop_assert!((x - v).abs() <= 0.51 * scales[i / 32], "{} {}", x, v);
+        }
+    }
+
+    #[test]
+    fn a_code_is_two_signed_bytes(x in prop::collection::vec(-1e6_f32..1e6, 1..100)) {
+        for code in quantized(&x).0.into_iter().map(i32::from) {
+            prop_assert!(code.abs() <= LARGEST_CODE);
+            let high = (code as f32 / HIGH_TERM as f32).round_ties_even() as i32;
+            prop_assert!(high.abs() <= 127 && (code - HIGH_TERM * high).abs() <= 127);
         }
     }
 

@@ -265,7 +265,7 @@ impl Step<'_> {
             .map(|(eps, weight)| Norm { weight, eps });
         match (spec.activations, norm) {
             (Activations::Int8, norm) => {
-                let width = QuantizedRows::row_words(self.machine, spec.k)?;
+                let width = QuantizedRows::row_words(spec.k)?;
                 let words = elements_mut(workspace, self.rows * width)?;
                 quantize_rows(
                     self.machine,
@@ -273,12 +273,7 @@ impl Step<'_> {
                     norm,
                     &mut RowsMut::new(words, self.rows, width)?,
                 )?;
-                Ok(Input::Int8(QuantizedRows::new(
-                    self.machine,
-                    words,
-                    self.rows,
-                    spec.k,
-                )?))
+                Ok(Input::Int8(QuantizedRows::new(words, self.rows, spec.k)?))
             }
             (Activations::F32, Some(norm)) => {
                 let normed = elements_mut(workspace, self.rows * spec.k)?;

@@ -1,10 +1,13 @@
 //! AVX2 with FMA and F16C: 8 lanes.
 //!
 //! 4-bit codes are unsigned bytes, so `maddubs` multiplies them with signed activations and adds pairs in `i16`; a group
-//! of 32 sums to at most 8 · 2 · 15 · 127 = 30,480, so one `madd` at its end is enough. 8-bit codes are signed: `maddubs` takes
-//! their magnitude and activations that carry their sign, and 2 · 128 · 127 = 32,512 still fits.
+//! of 32 sums to at most 8 · 2 · 15 · 127 = 30,480, so one `madd` for each term at its end is enough, which weighs the high
+//! one too. 8-bit codes are signed: `maddubs` takes their magnitude and activations that carry their sign, and
+//! 2 · 128 · 127 = 32,512 still fits. Activations are kept as runs of 4 high terms and their 4 low ones.
 
 use std::arch::x86_64::*;
+
+use ingle_quant::HIGH_TERM;
 
 use super::{Isa, Kernel};
 
@@ -27,9 +30,17 @@ fn run_with_features<K: Kernel>(isa: Avx2, kernel: K) -> K::Output {
     kernel.run(isa)
 }
 
+/// Pairs of `i16` added up, those of the high terms weighed.
+#[inline(always)]
+fn weigh(high: __m256i, low: __m256i) -> __m256i {
+    unsafe {
+        let high = _mm256_madd_epi16(high, _mm256_set1_epi16(HIGH_TERM as i16));
+        _mm256_add_epi32(high, _mm256_madd_epi16(low, _mm256_set1_epi16(1)))
+    }
+}
+
 impl Isa for Avx2 {
     const LANES: usize = 8;
-    const ACTIVATION_BYTES: usize = 1;
 
     type F = __m256;
     type I = __m256i;
@@ -38,9 +49,10 @@ impl Isa for Avx2 {
     type U4 = __m256i;
     /// Magnitudes and the codes themselves, whose signs the activations take.
     type I8 = (__m256i, __m256i);
-    type Activations = __m256i;
-    /// 16 sums of `i16`, two for each lane.
-    type SumU4 = __m256i;
+    /// The high and the low terms.
+    type Activations = (__m256i, __m256i);
+    /// For each term 16 sums of `i16`, two for each lane.
+    type SumU4 = (__m256i, __m256i);
 
     #[inline]
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -182,18 +194,38 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn pack_activations(self, codes: &[i32; 32], p: *mut u8) {
         unsafe {
-            let at = |i: usize| _mm256_loadu_si256(codes.as_ptr().add(8 * i).cast());
-            let low = _mm256_packs_epi32(at(0), at(1));
-            let high = _mm256_packs_epi32(at(2), at(3));
-            // Packing works in halves of 128 bits: the permutation puts the runs of 4 back in order.
-            let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-            let bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high), order);
-            _mm256_storeu_si256(p.cast(), bytes);
+            let mut terms = [[_mm256_setzero_si256(); 4]; 2];
+            for i in 0..4 {
+                let code = _mm256_loadu_si256(codes.as_ptr().add(8 * i).cast());
+                // Any split whose terms fit their bytes will do, so a rounded quotient does.
+                let quotient = _mm256_mul_ps(
+                    _mm256_cvtepi32_ps(code),
+                    _mm256_set1_ps(1.0 / HIGH_TERM as f32),
+                );
+                let high = _mm256_cvtps_epi32(quotient);
+                let weighed = _mm256_mullo_epi32(high, _mm256_set1_epi32(HIGH_TERM));
+                terms[0][i] = high;
+                terms[1][i] = _mm256_sub_epi32(code, weighed);
+            }
+            let [high, low] = terms.map(|[a, b, c, d]| {
+                _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d))
+            });
+            // Packing works in halves of 128 bits, so the first halves hold the runs 0, 2, 4, 6 and the others the rest.
+            let even = _mm256_unpacklo_epi32(high, low);
+            let odd = _mm256_unpackhi_epi32(high, low);
+            let runs =
+                [even, odd].map(|v| (_mm256_castsi256_si128(v), _mm256_extracti128_si256::<1>(v)));
+            for (i, (first, second)) in runs.into_iter().enumerate() {
+                let q = p.add(32 * i).cast::<__m128i>();
+                _mm_storeu_si128(q, _mm_unpacklo_epi64(first, second));
+                _mm_storeu_si128(q.add(1), _mm_unpackhi_epi64(first, second));
+            }
         }
     }
     #[inline(always)]
-    unsafe fn activations(self, p: *const u8) -> __m256i {
-        unsafe { _mm256_set1_epi32(p.cast::<i32>().read_unaligned()) }
+    unsafe fn activations(self, p: *const u8) -> (__m256i, __m256i) {
+        let at = |i: usize| unsafe { p.cast::<i32>().add(i).read_unaligned() };
+        unsafe { (_mm256_set1_epi32(at(0)), _mm256_set1_epi32(at(1))) }
     }
     #[inline(always)]
     fn split_u4(self, raw: __m256i) -> (__m256i, __m256i) {
@@ -214,22 +246,33 @@ impl Isa for Avx2 {
         unsafe { _mm256_setzero_si256() }
     }
     #[inline(always)]
-    fn zero_u4(self) -> __m256i {
-        unsafe { _mm256_setzero_si256() }
+    fn zero_u4(self) -> (__m256i, __m256i) {
+        (self.zero_i32(), self.zero_i32())
     }
     #[inline(always)]
-    fn dot_u4(self, sum: __m256i, codes: __m256i, acts: __m256i) -> __m256i {
-        unsafe { _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, acts)) }
-    }
-    #[inline(always)]
-    fn total_u4(self, sum: __m256i) -> __m256i {
-        unsafe { _mm256_madd_epi16(sum, _mm256_set1_epi16(1)) }
-    }
-    #[inline(always)]
-    fn dot_i8(self, sum: __m256i, codes: (__m256i, __m256i), acts: __m256i) -> __m256i {
+    fn dot_u4(
+        self,
+        sum: (__m256i, __m256i),
+        codes: __m256i,
+        acts: (__m256i, __m256i),
+    ) -> (__m256i, __m256i) {
         unsafe {
-            let pairs = _mm256_maddubs_epi16(codes.0, _mm256_sign_epi8(acts, codes.1));
-            _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
+            (
+                _mm256_add_epi16(sum.0, _mm256_maddubs_epi16(codes, acts.0)),
+                _mm256_add_epi16(sum.1, _mm256_maddubs_epi16(codes, acts.1)),
+            )
+        }
+    }
+    #[inline(always)]
+    fn total_u4(self, sum: (__m256i, __m256i)) -> __m256i {
+        weigh(sum.0, sum.1)
+    }
+    #[inline(always)]
+    fn dot_i8(self, sum: __m256i, codes: (__m256i, __m256i), acts: (__m256i, __m256i)) -> __m256i {
+        unsafe {
+            let high = _mm256_maddubs_epi16(codes.0, _mm256_sign_epi8(acts.0, codes.1));
+            let low = _mm256_maddubs_epi16(codes.0, _mm256_sign_epi8(acts.1, codes.1));
+            _mm256_add_epi32(sum, weigh(high, low))
         }
     }
 

@@ -23,6 +23,10 @@ use crate::CpuError;
 /// An upper bound of `Isa::LANES`, for small buffers on the stack.
 pub(crate) const MAX_LANES: usize = 16;
 
+/// Bytes that hold one quantised activation: its two terms as signed bytes, or its code in 16 bits, in the order that
+/// [`Isa::activations`] wants.
+pub(crate) const ACTIVATION_BYTES: usize = 2;
+
 /// A computation that is generic over the instruction set.
 pub(crate) trait Kernel {
     type Output;
@@ -35,8 +39,6 @@ pub(crate) trait Kernel {
 pub(crate) trait Isa: Copy + Send + Sync + 'static {
     /// Lanes of a vector of `f32`, and rows in a tile of packed weights.
     const LANES: usize;
-    /// Bytes that hold one quantised activation in the form that [`Isa::activations`] wants.
-    const ACTIVATION_BYTES: usize;
 
     /// `LANES` values of `f32`.
     type F: Copy;
@@ -118,7 +120,7 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
 
     // Integer dot products.
 
-    /// Writes 32 codes in −127 ..= 127 as [`Isa::activations`] reads them.
+    /// Writes 32 codes in −32258 ..= 32258 as [`Isa::activations`] reads them.
     ///
     /// # Safety
     /// `32 · ACTIVATION_BYTES` bytes at `p` are writable.
@@ -189,14 +191,6 @@ impl Level {
         match self {
             Level::Scalar | Level::Avx2 => 8,
             Level::Simd128 => 4,
-        }
-    }
-
-    /// Bytes that one quantised activation takes at this level.
-    pub(crate) const fn activation_bytes(self) -> usize {
-        match self {
-            Level::Scalar | Level::Avx2 => 1,
-            Level::Simd128 => 2,
         }
     }
 

@@ -30,7 +30,7 @@ fn zip<const N: usize, T: Copy, U: Copy + Default>(
 }
 
 #[inline(always)]
-fn dot<const N: usize>(sum: [i32; N], codes: [[i8; 4]; N], acts: [i8; 4]) -> [i32; N] {
+fn dot<const N: usize>(sum: [i32; N], codes: [[i8; 4]; N], acts: [i16; 4]) -> [i32; N] {
     let mut out = sum;
     for i in 0..N {
         for j in 0..4 {
@@ -42,7 +42,6 @@ fn dot<const N: usize>(sum: [i32; N], codes: [[i8; 4]; N], acts: [i8; 4]) -> [i3
 
 impl<const N: usize> Isa for Scalar<N> {
     const LANES: usize = N;
-    const ACTIVATION_BYTES: usize = 1;
 
     type F = [f32; N];
     type I = [i32; N];
@@ -50,7 +49,7 @@ impl<const N: usize> Isa for Scalar<N> {
     type Raw = [u32; N];
     type U4 = [[i8; 4]; N];
     type I8 = [[i8; 4]; N];
-    type Activations = [i8; 4];
+    type Activations = [i16; 4];
     type SumU4 = [i32; N];
 
     fn run<K: Kernel>(self, kernel: K) -> K::Output {
@@ -197,13 +196,13 @@ impl<const N: usize> Isa for Scalar<N> {
     #[inline(always)]
     unsafe fn pack_activations(self, codes: &[i32; 32], p: *mut u8) {
         unsafe {
-            p.cast::<[u8; 32]>()
-                .write_unaligned(map(*codes, |c| c as u8))
+            p.cast::<[i16; 32]>()
+                .write_unaligned(map(*codes, |c| c as i16))
         }
     }
     #[inline(always)]
     unsafe fn activations(self, p: *const u8) -> Self::Activations {
-        unsafe { p.cast::<[i8; 4]>().read_unaligned() }
+        unsafe { p.cast::<[i16; 4]>().read_unaligned() }
     }
     #[inline(always)]
     fn split_u4(self, raw: Self::Raw) -> (Self::U4, Self::U4) {

@@ -2,7 +2,8 @@
 //!
 //! There is no byte product that adds pairs, but `i32x4.dot_i16x8` adds pairs of 16-bit products. The two even bytes of a
 //! run of 4 lie in one lane's two halves after a mask, the two odd ones after a shift, so that a dot with the activations
-//! `(0, 2)` and one with `(1, 3)` leave each row's sum in its own lane. Activations are kept as `i16` in that order.
+//! `(0, 2)` and one with `(1, 3)` leave each row's sum in its own lane. Activations are kept as `i16` in that order: their
+//! two 8-bit terms cost no more than one.
 
 use std::arch::wasm32::*;
 
@@ -42,7 +43,6 @@ fn f16_to_f32(h: v128) -> v128 {
 
 impl Isa for Simd128 {
     const LANES: usize = 4;
-    const ACTIVATION_BYTES: usize = 2;
 
     type F = v128;
     type I = v128;

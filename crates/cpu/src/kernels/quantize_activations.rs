@@ -1,13 +1,13 @@
-//! `quantize_activations`: rows of `f32` to 8-bit codes in groups of 32, exactly as [`ingle_quant::quantize_activations`]
+//! `quantize_activations`: rows of `f32` to codes of two 8-bit terms in groups of 32, exactly as [`ingle_quant::quantize_activations`]
 //! defines them, with the sums that matmuls of weights with an offset or a min need.
 //!
 //! A quantised row is a run of words: the scale of each group of 32, `scale · Σ codes` of each group of 32, the same of each
 //! half group, then the codes in the instruction set's own order. It is made and read by the same machine only.
 
-use ingle_quant::ACTIVATION_GROUP;
+use ingle_quant::{ACTIVATION_GROUP, HIGH_TERM, LARGEST_CODE};
 
 use crate::error::{check_length, check_multiple};
-use crate::isa::{Isa, Kernel, Level};
+use crate::isa::{ACTIVATION_BYTES, Isa, Kernel};
 use crate::kernels::rms_norm::{Norm, norm_factor, normalise};
 use crate::{CpuError, Machine, Rows, RowsMut};
 
@@ -24,19 +24,15 @@ pub struct QuantizedRows<'a> {
 }
 
 impl<'a> QuantizedRows<'a> {
-    /// Words that a quantised row of `k` elements takes on this machine.
-    pub fn row_words(machine: &Machine, k: usize) -> Result<usize, CpuError> {
-        row_words(machine.level(), k)
+    /// Words that a quantised row of `k` elements takes.
+    pub fn row_words(k: usize) -> Result<usize, CpuError> {
+        check_multiple("width of quantised activations", ACTIVATION_GROUP, k)?;
+        Ok(k / ACTIVATION_GROUP * (4 + ACTIVATION_GROUP * ACTIVATION_BYTES / 4))
     }
 
     /// `words` is what [`quantize_rows`] filled.
-    pub fn new(
-        machine: &Machine,
-        words: &'a [f32],
-        rows: usize,
-        k: usize,
-    ) -> Result<Self, CpuError> {
-        let row_words = Self::row_words(machine, k)?;
+    pub fn new(words: &'a [f32], rows: usize, k: usize) -> Result<Self, CpuError> {
+        let row_words = Self::row_words(k)?;
         let limit = usize::MAX / row_words.max(1);
         let expected = row_words.checked_mul(rows).ok_or(CpuError::Limit {
             field: "rows",
@@ -93,7 +89,7 @@ pub fn quantize_rows(
     check_length("rows of quantised activations", x.rows(), out.rows())?;
     check_length(
         "words of a quantised row",
-        row_words(level, x.width())?,
+        QuantizedRows::row_words(x.width())?,
         out.width(),
     )?;
     if let Some(norm) = norm {
@@ -134,11 +130,6 @@ pub fn fake_quantize_rows(
         }
     });
     Ok(())
-}
-
-fn row_words(level: Level, k: usize) -> Result<usize, CpuError> {
-    check_multiple("width of quantised activations", ACTIVATION_GROUP, k)?;
-    Ok(k / ACTIVATION_GROUP * (4 + ACTIVATION_GROUP * level.activation_bytes() / 4))
 }
 
 /// The lengths have been checked.
@@ -186,7 +177,7 @@ impl Kernel for QuantizeRow<'_> {
             unsafe {
                 isa.pack_activations(
                     &integers,
-                    codes.add(g * ACTIVATION_GROUP * I::ACTIVATION_BYTES),
+                    codes.add(g * ACTIVATION_GROUP * ACTIVATION_BYTES),
                 )
             };
         }
@@ -220,9 +211,13 @@ fn quantize_group<I: Isa>(
     for at in (0..ACTIVATION_GROUP).step_by(I::LANES) {
         // SAFETY: as above. The products are at most 127 and a rounding error, so they round to at most 127.
         unsafe {
-            let v = isa.mul(isa.load(x.as_ptr().add(at)), isa.splat(inverse));
-            isa.store_i32(codes.as_mut_ptr().add(at), isa.round_to_i32(v));
+            let t = isa.mul(isa.load(x.as_ptr().add(at)), isa.splat(inverse));
+            let high = isa.to_f32(isa.round_to_i32(t));
+            let weight = isa.splat(HIGH_TERM as f32);
+            let low = isa.round_to_i32(isa.mul(isa.sub(t, high), weight));
+            let code = isa.mul_add(high, weight, isa.to_f32(low));
+            isa.store_i32(codes.as_mut_ptr().add(at), isa.round_to_i32(code));
         }
     }
-    amax / 127.0
+    amax / LARGEST_CODE as f32
 }

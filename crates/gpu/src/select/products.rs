@@ -158,9 +158,9 @@ impl Product {
         let (accumulators, tokens) = (u64::from(m.epilogue.accumulators.max(1)), u64::from(tokens));
         let parts = (accumulators * u64::from(shape.rows) + 1) * tokens * u64::from(shape.threads);
         let sums = if shape.lanes > 1 { parts * 4 } else { 0 };
-        // A byte for each code, and for each group a scale and a sum.
+        // Two terms of a byte or a half word, and for each group a scale and a sum or two.
         let staged = if m.activations == Activations::Int8 {
-            stage_k(m.k) * 11 / 8 * tokens
+            stage_k(m.k) * (if shape.packed_dot { 16 } else { 32 } + 3) / 8 * tokens
         } else {
             0
         };

@@ -1,8 +1,9 @@
-//! `quantize_activations x[rows, k]`: each value becomes the nearest on its group's 8-bit grid.
+//! `quantize_activations x[rows, k]`: each value becomes the sum of two 8-bit terms.
 //!
-//! Groups are 32 consecutive values of a row: `scale = max|x| / 127`, `code = round_ties_even(x · 127 / max|x|)`,
-//! `y = scale · code`; [`fake_quantize`] says what happens at zero and beyond the finite. The policy `--activations int8` puts it before matmuls of quantised weights; every backend then
-//! computes integer dot products of the codes, and this op says exactly what they must give.
+//! Groups are 32 consecutive values of a row: `t = x · 127 / max|x|`, `high = round_ties_even(t)`,
+//! `low = round_ties_even(254 · (t − high))`, `y = (254 · high + low) · max|x| / 32258`; [`fake_quantize`] says what happens
+//! at zero and beyond the finite. The policy `--activations int8` puts it before matmuls of quantised weights; every
+//! backend then computes integer dot products of the codes, and this op says exactly what they must give.
 
 use ingle_quant::fake_quantize;
 use serde::{Deserialize, Serialize};

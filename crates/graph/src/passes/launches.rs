@@ -226,7 +226,7 @@ impl<'a> Lowering<'a> {
                 quantize,
                 vec![reads[0], codes],
                 rows,
-                &format!("{label} (8-bit grid)"),
+                &format!("{label} (two 8-bit terms)"),
             )?;
             spec.activations = Activations::F32;
             reads[0] = codes;

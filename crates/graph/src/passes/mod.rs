@@ -134,7 +134,7 @@ pub trait Target {
     /// Whether a matmul may compute its norm itself; otherwise the norm is a launch of its own.
     fn fuses_norm(&self, spec: &MatmulSpec, rows: RowRange) -> bool;
 
-    /// Whether a matmul may put its activations on the 8-bit grid itself; otherwise that is a launch of its own (and so
+    /// Whether a matmul may quantise its activations itself; otherwise that is a launch of its own (and so
     /// is the norm before it), and the matmul reads its values as `f32`.
     fn fuses_quantize(&self, _spec: &MatmulSpec, _rows: RowRange) -> bool {
         true

@@ -1,9 +1,9 @@
-//! `out[t, r] = epilogue(Σ_k W[r, k] · x[t, k])` for few rows of `x`, activations in 8 bits.
+//! `out[t, r] = epilogue(Σ_k W[r, k] · x[t, k])` for few rows of `x`, activations in two 8-bit terms.
 //!
-//! The workgroup first quantises its rows of `x` into workgroup memory, each group of 32 as
-//! `code = round_half_even(x · 127/amax)`, `scale = amax/127` (a group that is not finite gets the scale NaN). Then
-//! codes meet codes, four products at a time, and each group of the matrix adds
-//! `scale_w · scale_x · Σ code_w · code_x + bias_w · Σ x`.
+//! The workgroup first quantises its rows of `x` into workgroup memory, each group of 32 as `t = x · 127/amax`,
+//! `high = round_half_even(t)`, `low = round_half_even((t − high) · 254)`, `scale = amax/32258` (a group that is not finite
+//! gets the scale NaN). Then codes meet codes, four products at a time, and each group of the matrix adds
+//! `scale_w · scale_x · (254 · Σ code_w · high + Σ code_w · low) + bias_w · Σ x`.
 //!
 //! Rung: as [`super::matvec`], with integer products. Where `dot4I8Packed` is not asked for, one 32-bit multiplication
 //! computes two products: codes `a0 + 2¹⁶ a1` times activations `y0 + 2¹⁶ y1` hold `a0 y1 + a1 y0` in the upper half
@@ -11,6 +11,7 @@
 //! their halves; adding 2¹⁵ before the shift takes out what the lower half borrowed.
 
 use cubecl::prelude::*;
+use ingle_quant::{ACTIVATION_GROUP, HIGH_TERM, LARGEST_CODE};
 
 use super::common::{Vec4, add_to, float, sum_over_workgroup, word, workgroup_index, zeros};
 use super::intrinsics::dot4;
@@ -22,15 +23,19 @@ use crate::params::projection as p;
 use crate::{MatVecKey, WeightFormat};
 
 /// Activations that share a scale.
-const GROUP: u32 = 32;
+const GROUP: u32 = ACTIVATION_GROUP as u32;
+
+/// Terms of an activation.
+const TERMS: usize = 2;
 
 /// Codes and scales of the workgroup's rows of `x`.
 #[derive(CubeType)]
 struct Staged {
-    /// Four codes to a word for `dot4I8Packed`; else, for each four, two words `x2 + 2¹⁶ x0` and `x3 + 2¹⁶ x1`.
-    codes: Shared<[u32]>, // [tokens, stage_k/4 or stage_k/2]
+    /// For each four elements their high terms, then their low ones. Four terms take a word for `dot4I8Packed`, else two:
+    /// `x2 + 2¹⁶ x0` and `x3 + 2¹⁶ x1`.
+    codes: Shared<[u32]>, // [tokens, stage_k/4, TERMS, 1 or 2]
     scales: Shared<[f32]>, // [tokens, stage_k/32]
-    sums: Shared<[f32]>,   // [tokens, stage_k/group of the matrix]: scale · Σ codes
+    sums: Shared<[f32]>,   // [tokens, stage_k/group of the matrix]: scale · Σ (254 · high + low)
 }
 
 #[cube]
@@ -55,7 +60,8 @@ pub fn matvec_int8(
     let group_len = comptime!(format.group());
 
     let packed = comptime!(key.shape.packed_dot);
-    let code_words = comptime!(code_words(packed));
+    let term_words = comptime!(term_words(packed));
+    let code_words = comptime!(TERMS as u32 * term_words);
     let first_token = CUBE_POS_Z * comptime!(tokens as u32);
     let count = step[word(params, p::count_word) as usize];
     let mut staged = Staged {
@@ -90,8 +96,8 @@ pub fn matvec_int8(
     let mine = rows_of(params, first_row, key.clone(), accumulators);
     let sums = zeros(comptime!(accumulators * rows * tokens));
     for group in range_stepped(lane, groups, lanes) {
-        let dots = int_zeros(comptime!(accumulators * rows * tokens));
-        let halves = int_zeros(comptime!(accumulators * rows * tokens));
+        let dots = int_zeros(comptime!(accumulators * rows * tokens * TERMS));
+        let halves = int_zeros(comptime!(accumulators * rows * tokens * TERMS));
         #[unroll]
         for chunk in 0..comptime!(chunks(format)) {
             #[unroll]
@@ -114,8 +120,8 @@ pub fn matvec_int8(
                         + comptime!(chunk * chunk_stride(format));
                     let code = weights[word_at as usize];
                     #[unroll]
-                    for t in 0..tokens {
-                        let dot = &dots[i * tokens + t];
+                    for t in 0..comptime!(tokens * TERMS) {
+                        let dot = &dots[i * comptime!(tokens * TERMS) + t];
                         if comptime!(packed) {
                             dot.store(dot4(
                                 packed_codes(code, format, span),
@@ -124,7 +130,7 @@ pub fn matvec_int8(
                                 true,
                             ));
                         } else {
-                            let half = &halves[i * tokens + t];
+                            let half = &halves[i * comptime!(tokens * TERMS) + t];
                             add_products(code, xs[2 * t], xs[2 * t + 1], dot, half, format, span);
                             // 8 products per two chunks of 4-bit codes.
                             if comptime!(spans(format) == 2 && span == 1 && chunk % 2 == 1) {
@@ -148,10 +154,11 @@ pub fn matvec_int8(
             #[unroll]
             for t in 0..tokens {
                 let at = group * group_len / GROUP + comptime!(t as u32 * stage / GROUP);
-                let dot = f32::cast_from(dots[i * tokens + t].read());
+                let high = dots[(i * tokens + t) * TERMS].read();
+                let dot = high * HIGH_TERM + dots[(i * tokens + t) * TERMS + 1].read();
                 add_to(
                     &sums[i * tokens + t],
-                    scale * staged.scales[at as usize] * dot,
+                    scale * staged.scales[at as usize] * f32::cast_from(dot),
                 );
                 if comptime!(has_bias(format)) {
                     let at = group + comptime!(t as u32 * stage / group_len);
@@ -177,8 +184,8 @@ pub fn matvec_int8(
     );
 }
 
-/// Words that four codes take in [`Staged::codes`].
-fn code_words(packed: bool) -> u32 {
+/// Words that four terms take in [`Staged::codes`].
+fn term_words(packed: bool) -> u32 {
     if packed { 1 } else { 2 }
 }
 
@@ -248,6 +255,8 @@ fn quantize(
     let norm = comptime!(key.projection.norm);
     let threads = comptime!(key.shape.threads as u32);
     let stage = comptime!(key.stage_k);
+    let term_words = comptime!(term_words(key.shape.packed_dot));
+    let code_words = comptime!(TERMS as u32 * term_words);
     let fours = word(params, p::k) / 4u32;
     let mut normalizer = f32::new(1.0);
     if norm {
@@ -292,27 +301,31 @@ fn quantize(
             f32::new(127.0) / select(usable, largest, f32::new(1.0)),
             f32::new(0.0),
         );
-        let small = select(usable, largest / f32::new(127.0), f32::new(0.0));
+        let small = select(
+            usable,
+            largest / f32::new(LARGEST_CODE as f32),
+            f32::new(0.0),
+        );
         let scale = select(finite, small, f32::reinterpret(amax | 0x7fc0_0000u32));
         let mut total = 0i32.runtime();
         #[unroll]
         for i in 0..comptime!(GROUP / 4) {
-            let scaled = (values[comptime!(i as usize)] * Vec4::new(inverse)).round();
-            let c0 = clamp_code(scaled.extract(0usize));
-            let c1 = clamp_code(scaled.extract(1usize));
-            let c2 = clamp_code(scaled.extract(2usize));
-            let c3 = clamp_code(scaled.extract(3usize));
-            total += c0 + c1 + c2 + c3;
-            let at = group * comptime!(GROUP / 4) + comptime!(t * stage / 4 + i);
-            if comptime!(key.shape.packed_dot) {
-                let low =
-                    (u32::reinterpret(c0) & 255u32) | ((u32::reinterpret(c1) & 255u32) << 8u32);
-                let high = (u32::reinterpret(c2) & 255u32) | (u32::reinterpret(c3) << 8u32);
-                staged.codes[at as usize] = low | (high << 16u32);
-            } else {
-                staged.codes[(at * 2u32) as usize] = u32::reinterpret(c2 + (c0 << 16i32));
-                staged.codes[(at * 2u32 + 1u32) as usize] = u32::reinterpret(c3 + (c1 << 16i32));
-            }
+            let weight = f32::new(HIGH_TERM as f32);
+            let scaled = values[comptime!(i as usize)] * Vec4::new(inverse);
+            let high = clamp(
+                scaled.round(),
+                Vec4::new(f32::new(-127.0)),
+                Vec4::new(f32::new(127.0)),
+            );
+            let low = ((scaled - high) * Vec4::new(weight)).round();
+            let at = (group * comptime!(GROUP / 4) + comptime!(t * stage / 4 + i)) * code_words;
+            total += stage_term(&mut staged.codes, at, high, key.shape.packed_dot) * HIGH_TERM;
+            total += stage_term(
+                &mut staged.codes,
+                at + term_words,
+                low,
+                key.shape.packed_dot,
+            );
             if comptime!(has_bias(format) && (i + 1) * 4 % format.group() == 0) {
                 let place = comptime!(t * stage / format.group() + (i * 4) / format.group());
                 let at = group * comptime!(GROUP / format.group()) + place;
@@ -324,7 +337,20 @@ fn quantize(
     }
 }
 
+/// Writes four terms from word `at` on and gives their sum.
 #[cube]
-fn clamp_code(value: f32) -> i32 {
-    i32::cast_from(clamp(value, f32::new(-127.0), f32::new(127.0)))
+fn stage_term(codes: &mut Shared<[u32]>, at: u32, term: Vec4, #[comptime] packed: bool) -> i32 {
+    let c0 = i32::cast_from(term.extract(0usize));
+    let c1 = i32::cast_from(term.extract(1usize));
+    let c2 = i32::cast_from(term.extract(2usize));
+    let c3 = i32::cast_from(term.extract(3usize));
+    if comptime!(packed) {
+        let low = (u32::reinterpret(c0) & 255u32) | ((u32::reinterpret(c1) & 255u32) << 8u32);
+        let high = (u32::reinterpret(c2) & 255u32) | (u32::reinterpret(c3) << 8u32);
+        codes[at as usize] = low | (high << 16u32);
+    } else {
+        codes[at as usize] = u32::reinterpret(c2 + (c0 << 16i32));
+        codes[(at + 1u32) as usize] = u32::reinterpret(c3 + (c1 << 16i32));
+    }
+    c0 + c1 + c2 + c3
 }

@@ -1,9 +1,11 @@
-//! Values on the 8-bit grid: each group of 32 of a row becomes `code · scale` with `scale = amax/127` and
-//! `code = round_half_even(x · 127/amax)`. A group that is not finite becomes NaN, one too small to divide by zero.
+//! Values as two 8-bit terms hold them: each group of 32 of a row becomes `(254 · high + low) · scale` with
+//! `t = x · 127/amax`, `high = round_half_even(t)`, `low = round_half_even((t − high) · 254)` and `scale = amax/32258`.
+//! A group that is not finite becomes NaN, one too small to divide by zero.
 //!
 //! Rung: one workgroup per row, one group per invocation.
 
 use cubecl::prelude::*;
+use ingle_quant::{ACTIVATION_GROUP, HIGH_TERM, LARGEST_CODE};
 
 use super::builder::Builder;
 use super::common::word;
@@ -12,7 +14,7 @@ use crate::params::quantize_activations as p;
 use crate::{DeviceLimits, KernelText, QuantizeActivationsKey};
 
 /// Activations that share a scale.
-const GROUP: u32 = 32;
+const GROUP: u32 = ACTIVATION_GROUP as u32;
 
 pub fn build(
     id: String,
@@ -57,11 +59,19 @@ fn quantize_activations(
             let usable = finite && largest > 3.732_3e-37f32;
             let divisor = select(usable, largest, f32::new(1.0));
             let inverse = select(usable, f32::new(127.0) / divisor, f32::new(0.0));
-            let small = select(usable, largest / f32::new(127.0), f32::new(0.0));
+            let small = select(
+                usable,
+                largest / f32::new(LARGEST_CODE as f32),
+                f32::new(0.0),
+            );
             let scale = select(finite, small, f32::reinterpret(amax | 0x7fc0_0000u32));
             for i in first..last {
-                let scaled = (x[(row * k + i) as usize] * inverse).round();
-                let code = i32::cast_from(clamp(scaled, f32::new(-127.0), f32::new(127.0)));
+                let scaled = x[(row * k + i) as usize] * inverse;
+                let high = clamp(scaled.round(), f32::new(-127.0), f32::new(127.0));
+                let weight = f32::new(HIGH_TERM as f32);
+                let low = ((scaled - high) * weight).round();
+                // Through an integer, which has no zero with a sign.
+                let code = i32::cast_from(high * weight + low);
                 out[(row * k + i) as usize] = f32::cast_from(code) * scale;
             }
         }

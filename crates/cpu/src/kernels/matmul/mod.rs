@@ -16,7 +16,7 @@ mod weight;
 use std::ops::Range;
 
 use crate::error::{check_length, check_multiple};
-use crate::isa::{Isa, Kernel};
+use crate::isa::{ACTIVATION_BYTES, Isa, Kernel};
 use crate::kernels::program::{
     CHUNK, Chunk, ExtraInput, MAX_ACCUMULATORS, Prepared, RunChunk, Slots,
 };
@@ -150,7 +150,7 @@ impl Kernel for Part<'_> {
     fn run<I: Isa>(self, isa: I) {
         let row_bytes = match self.x {
             Input::F32(x) => x.width() * 4,
-            Input::Int8(x) => x.k() * I::ACTIVATION_BYTES,
+            Input::Int8(x) => x.k() * ACTIVATION_BYTES,
         };
         let at_once = (ACTIVATION_CACHE / row_bytes.max(1))
             .next_multiple_of(ROWS_AT_ONCE)

@@ -4,7 +4,7 @@
 //! `c` its codes, `d` the scale of the activations and `a` their codes. `Σ c·a` is exact; `d·Σ a` was computed when the
 //! activations were quantised.
 
-use crate::isa::{Isa, Kernel};
+use crate::isa::{ACTIVATION_BYTES, Isa, Kernel};
 use crate::kernels::program::Chunk;
 use crate::kernels::quantize_activations::{QuantizedRow, QuantizedRows};
 
@@ -78,7 +78,7 @@ impl<const T: usize, const GROUP: usize> Kernel for TilesU4<'_, T, GROUP> {
             rows,
             sums,
         } = self;
-        let half = GROUP / 2 * I::ACTIVATION_BYTES;
+        let half = GROUP / 2 * ACTIVATION_BYTES;
         for (i, tile) in tiles.chunks_exact(format.tile_bytes).enumerate() {
             let mut p = tile.as_ptr();
             let mut y = [isa.splat(0.0); T];
@@ -92,7 +92,7 @@ impl<const T: usize, const GROUP: usize> Kernel for TilesU4<'_, T, GROUP> {
                     unsafe {
                         let (low, high) = isa.split_u4(isa.load_raw(p));
                         p = p.add(4 * I::LANES);
-                        let at = (g * GROUP + 4 * chunk) * I::ACTIVATION_BYTES;
+                        let at = (g * GROUP + 4 * chunk) * ACTIVATION_BYTES;
                         for t in 0..T {
                             let codes = rows[t].codes.add(at);
                             dots[t] = isa.dot_u4(dots[t], low, isa.activations(codes));
@@ -147,7 +147,7 @@ impl<const T: usize, const GROUP: usize> Kernel for TilesI8<'_, T, GROUP> {
                     unsafe {
                         let codes = isa.codes_i8(isa.load_raw(p));
                         p = p.add(4 * I::LANES);
-                        let at = (g * GROUP + 4 * chunk) * I::ACTIVATION_BYTES;
+                        let at = (g * GROUP + 4 * chunk) * ACTIVATION_BYTES;
                         for t in 0..T {
                             totals[t] = isa.dot_i8(
                                 totals[t],
