@@ -65,7 +65,7 @@ async fn gpu(
     compile_kernels: &Function,
 ) -> Result<Opening, ChatError> {
     let device = WebDevice::open(DeviceOptions::default()).await?;
-    let pack = Pack::from_json(PACK).map_err(|e| kernel_error("pack", e.to_string()))?;
+    let pack = Pack::from_bytes(PACK).map_err(|e| kernel_error("pack", e.to_string()))?;
     let target = GpuTarget::of(&device, pack);
     let plan = gpu_plan(opened, settings, &target, compile_kernels).await?;
     Ok(opening(Box::new(GpuBackend::new(device, plan)?), None))

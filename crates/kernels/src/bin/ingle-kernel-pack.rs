@@ -1,4 +1,4 @@
-//! Writes a kernel pack: `ingle-kernel-pack KEYS.json PACK.json`.
+//! Writes a kernel pack: `ingle-kernel-pack KEYS.json PACK`.
 //!
 //! `KEYS.json` is a list of [`KernelKey`]s; `-` reads it from standard input. Every key is compiled for WebGPU's default
 //! limits, so that the pack runs on every device. A key that cannot be compiled fails the whole pack.
@@ -11,7 +11,7 @@ use ingle_kernels::{DeviceLimits, KernelKey, Pack, PackError};
 
 #[derive(Debug, thiserror::Error)]
 enum Failure {
-    #[error("usage: ingle-kernel-pack KEYS.json|- PACK.json")]
+    #[error("usage: ingle-kernel-pack KEYS.json|- PACK")]
     Usage,
     #[error("{path}: {source}")]
     File {
@@ -68,11 +68,11 @@ fn run(arguments: &[String]) -> Result<String, Failure> {
     for key in &keys {
         pack.insert(compile(key, &DeviceLimits::default())?);
     }
-    let json = pack.to_json()?;
-    std::fs::write(pack_path, &json).map_err(|source| file(pack_path, source))?;
+    let packed = pack.to_bytes()?;
+    std::fs::write(pack_path, &packed).map_err(|source| file(pack_path, source))?;
     Ok(format!(
         "{pack_path}: {} kernels, {} bytes",
         pack.texts().count(),
-        json.len()
+        packed.len()
     ))
 }

@@ -1,9 +1,11 @@
-//! Writes the pack of kernel texts that the browser's module holds: `ingle-browser-pack PACK.json`.
+//! Writes the pack of kernel texts that the browser's module holds: `ingle-browser-pack PACK`.
 //!
-//! The axes are what changes a kernel's text: the weights' format, the size of a head, the rotary pairing and biases, for
-//! activations as they are. A small decoder of each combination is compiled, and the
-//! kernels that it takes are kept; sizes of real models are run-time parameters. What is not here
-//! (unusual formats and epilogues, 8-bit activations, most of what suits software devices) comes from the compiler module.
+//! The axes are what changes a kernel's text: the weights' format, how activations enter, the size class of the rows that
+//! are quantised in workgroup memory, the size of a head, the rotary pairing and biases. A small decoder of each
+//! combination is compiled, and the kernels that it takes are kept; sizes of real models are run-time parameters. What is
+//! not here (unusual formats and epilogues, most of what suits software devices) comes from the compiler module.
+
+mod shorten;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -32,6 +34,8 @@ const TYPES: [(GgmlType, GgmlType); 7] = [
     (GgmlType::F16, GgmlType::F16),
 ];
 const HEADS: [usize; 4] = [64, 80, 96, 128];
+/// One width of each size class of quantised rows.
+const WIDTHS: [usize; 3] = [1024, 2048, 4096];
 
 /// The compiler, which keeps what it made.
 #[derive(Clone, Default)]
@@ -53,12 +57,14 @@ impl Recorder {
         let features = [Feature::PackedIntegerDot];
         let target =
             GpuTarget::new("webgpu", Limits::default(), &features, self.clone()).with_class(class);
-        compile(
-            &decoder.graph()?,
-            &Options::decoder(Activations::F32, 256),
-            &target,
-        )
-        .map(drop)
+        for activations in [Activations::F32, Activations::Int8] {
+            compile(
+                &decoder.graph()?,
+                &Options::decoder(activations, 256),
+                &target,
+            )?;
+        }
+        Ok(())
     }
 }
 
@@ -75,18 +81,34 @@ struct Decoder {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args()
         .nth(1)
-        .ok_or("usage: ingle-browser-pack PACK.json")?;
+        .ok_or("usage: ingle-browser-pack PACK")?;
     let recorder = Recorder::default();
     for decoder in decoders() {
         recorder.compile(&decoder, DeviceClass::Hardware)?;
     }
-    recorder.compile(&Decoder::plain(TYPES[0]), DeviceClass::Software)?;
-    std::fs::write(path, recorder.0.borrow().to_json()?)?;
+    for width in WIDTHS {
+        let decoder = Decoder {
+            width,
+            ..Decoder::plain(TYPES[0])
+        };
+        recorder.compile(&decoder, DeviceClass::Software)?;
+    }
+    let mut pack = Pack::default();
+    for text in recorder.0.borrow().texts() {
+        pack.insert(shorten::shorten(text)?);
+    }
+    std::fs::write(path, pack.to_bytes()?)?;
     Ok(())
 }
 
 fn decoders() -> Vec<Decoder> {
-    let mut all: Vec<Decoder> = TYPES.into_iter().map(Decoder::plain).collect();
+    let mut all = Vec::new();
+    for width in WIDTHS {
+        all.extend(TYPES.map(|types| Decoder {
+            width,
+            ..Decoder::plain(types)
+        }));
+    }
     all.push(Decoder {
         bias: true,
         pairing: Pairing::Halves,
