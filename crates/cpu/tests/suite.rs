@@ -43,6 +43,7 @@ fn check(level: Level, threads: usize) {
 }
 
 #[test]
+#[cfg(not(target_arch = "wasm32"))]
 fn scalar_agrees_with_the_reference() {
     check(Level::Scalar, 1);
 }

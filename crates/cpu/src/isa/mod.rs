@@ -12,11 +12,10 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+#[cfg(not(target_arch = "wasm32"))]
 mod scalar;
 #[cfg(target_arch = "wasm32")]
 mod simd128;
-
-pub(crate) use scalar::Scalar;
 
 use crate::CpuError;
 
@@ -148,7 +147,8 @@ pub(crate) trait Isa: Copy + Send + Sync + 'static {
 /// The instruction sets by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Level {
-    /// Plain Rust, in tiles of 4 or 8 rows. The reference of the others.
+    /// Plain Rust, in tiles of 4 or 8 rows. The reference of the others; not on WebAssembly, whose module is compiled
+    /// for SIMD as a whole.
     Scalar,
     /// AVX2 with FMA and F16C (x86-64).
     Avx2,
@@ -198,9 +198,10 @@ impl Level {
     #[inline]
     pub(crate) fn run<K: Kernel>(self, lanes: usize, kernel: K) -> Result<K::Output, CpuError> {
         match (self, lanes) {
-            (Level::Scalar, 4) => return Ok(Scalar::<4>.run(kernel)),
             #[cfg(not(target_arch = "wasm32"))]
-            (Level::Scalar, 8) => return Ok(Scalar::<8>.run(kernel)),
+            (Level::Scalar, 4) => return Ok(scalar::Scalar::<4>.run(kernel)),
+            #[cfg(not(target_arch = "wasm32"))]
+            (Level::Scalar, 8) => return Ok(scalar::Scalar::<8>.run(kernel)),
             #[cfg(target_arch = "x86_64")]
             (Level::Avx2, 8) => {
                 if let Some(isa) = avx2::Avx2::detect() {
