@@ -174,12 +174,9 @@ impl Shared {
                 seen = state / LAUNCH;
                 continue;
             }
-            let joined = self.state.compare_exchange(
-                state,
-                state + 1,
-                Ordering::Acquire,
-                Ordering::Relaxed,
-            );
+            let joined =
+                self.state
+                    .compare_exchange(state, state + 1, Ordering::Acquire, Ordering::Relaxed);
             // Otherwise another has joined or left, or the launch has closed.
             if joined.is_err() {
                 continue;

@@ -55,13 +55,29 @@ pub struct Engine {
     pub(crate) pool: BlockPool,
     slots: Vec<Slot>,
     pub(crate) inputs: StepInputs,
+    /// Steps that have been enqueued.
+    pub(crate) steps: u64,
     /// What the device's `next[0]` holds, if the host has read it: then it need not be sent back.
     pub(crate) device_next: Option<u32>,
+    /// Which sequence `next[0]` continues, and how long that is.
+    pub(crate) continues: Option<(SequenceId, usize)>,
+    /// A token that was appended before the host knew it.
+    pub(crate) unknown: Option<Unknown>,
     /// Positions of the rows of the last step whose logits were wanted.
     pub(crate) output_positions: Vec<usize>,
     pub(crate) copies: Vec<(u32, u32)>,
     pub(crate) read_bytes: Vec<u8>,
     pub(crate) logits: Vec<f32>,
+}
+
+/// See [`Engine::forward_chosen`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unknown {
+    /// The step that chose it.
+    pub step: u64,
+    pub sequence: SequenceId,
+    /// Its place in the sequence.
+    pub index: usize,
 }
 
 /// Where things are in the plan.
@@ -123,7 +139,10 @@ impl Engine {
             ports,
             slots: Vec::new(),
             inputs: StepInputs::default(),
+            steps: 0,
             device_next: None,
+            continues: None,
+            unknown: None,
             output_positions: Vec::new(),
             copies: Vec::new(),
             read_bytes: Vec::new(),
@@ -190,6 +209,7 @@ impl Engine {
         };
         sequence.tokens.truncate(len);
         let needed = sequence.tokens.len().div_ceil(KV_BLOCK);
+        self.unknown.take_if(|u| u.sequence == id && u.index >= len);
         for block in sequence.blocks.drain(needed.min(sequence.blocks.len())..) {
             self.pool.release(block);
         }
