@@ -33,6 +33,8 @@ struct Shared {
     work: AtomicPtr<Work<'static>>,
     /// Whether a launch is running.
     busy: AtomicBool,
+    /// Workers that have started.
+    started: AtomicUsize,
     stop: AtomicBool,
     panicked: AtomicBool,
     /// For each worker, whether it must be woken to see a launch.
@@ -61,6 +63,7 @@ impl Pool {
             state: AtomicU64::new(0),
             work: AtomicPtr::new(std::ptr::null_mut()),
             busy: AtomicBool::new(false),
+            started: AtomicUsize::new(0),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             sleeping: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
@@ -81,6 +84,10 @@ impl Pool {
                     reason: e.to_string(),
                 })?;
             pool.workers.push(worker);
+        }
+        // What a thread allocates when it starts is not to be part of a step.
+        while pool.shared.started.load(Ordering::Relaxed) < helpers {
+            thread::yield_now();
         }
         Ok(pool)
     }
@@ -164,6 +171,7 @@ impl Drop for Pool {
 impl Shared {
     /// The life of worker `index`.
     fn serve(&self, index: usize) {
+        self.started.fetch_add(1, Ordering::Relaxed);
         let mut seen = 0;
         loop {
             let state = self.await_launch(index, seen);

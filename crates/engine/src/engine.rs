@@ -99,7 +99,7 @@ struct Slot {
 }
 
 /// Tokens whose keys and values are in the pool, or will be once what is enqueued has run.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Sequence {
     pub tokens: Vec<u32>,
     /// Block `i` holds positions from `32·i` on. There may be more than the tokens need.
@@ -138,7 +138,7 @@ impl Engine {
             options,
             ports,
             slots: Vec::new(),
-            inputs: StepInputs::default(),
+            inputs: StepInputs::with_room(&bounds),
             steps: 0,
             device_next: None,
             continues: None,
@@ -178,16 +178,29 @@ impl Engine {
 
     /// A new, empty sequence.
     pub fn create(&mut self) -> SequenceId {
-        self.insert(Sequence::default())
+        let sequence = self.with_room(&Sequence::default());
+        self.insert(sequence)
     }
 
     /// A sequence with the same tokens, which shares the blocks of this one until either writes to one.
     pub fn fork(&mut self, id: SequenceId) -> Result<SequenceId, EngineError> {
-        let mut copy = self.sequence(id)?.clone();
+        let mut copy = self.with_room(self.sequence(id)?);
         // Blocks beyond the tokens are about to be written, by both.
         copy.blocks.truncate(copy.tokens.len().div_ceil(KV_BLOCK));
         copy.blocks.iter().for_each(|&block| self.pool.share(block));
         Ok(self.insert(copy))
+    }
+
+    /// A copy with room for the whole context, so that appending a token allocates nothing.
+    fn with_room(&self, sequence: &Sequence) -> Sequence {
+        let context = self.options.context;
+        let mut copy = Sequence {
+            tokens: Vec::with_capacity(context),
+            blocks: Vec::with_capacity(context.div_ceil(KV_BLOCK)),
+        };
+        copy.tokens.extend_from_slice(&sequence.tokens);
+        copy.blocks.extend_from_slice(&sequence.blocks);
+        copy
     }
 
     /// Ends a sequence and frees the blocks that no other shares.

@@ -31,7 +31,10 @@ pub enum Call {
     },
     ResizePool(usize),
     CopyBlocks(Vec<(u32, u32)>),
+    /// A read of so many bytes that begins.
     Read(usize),
+    /// One that has come.
+    Finish,
 }
 
 pub struct ReferenceBackend {
@@ -235,6 +238,7 @@ impl Backend for ReferenceBackend {
             return Poll::Ready(Err(given_up(ticket)));
         };
         let (_, bytes) = self.reads.remove(at).unwrap();
+        self.calls.borrow_mut().push(Call::Finish);
         out.copy_from_slice(&bytes);
         Poll::Ready(Ok(()))
     }
