@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use ingle_chat::CancelToken;
-use ingle_engine::{Engine, EngineError, SequenceSlice};
+use ingle_engine::{Engine, EngineError, GenerateOptions, Generation, Sampling, SequenceSlice};
 use ingle_graph::backend::DeviceInfo;
 use serde::Serialize;
 
@@ -113,21 +113,16 @@ async fn prefill(engine: &mut Engine, tokens: &[u32]) -> Result<f64, EngineError
 /// Seconds to generate `count` tokens after a first one, each fed back.
 async fn decode(engine: &mut Engine, count: usize) -> Result<f64, EngineError> {
     let sequence = engine.create();
-    let mut next = vec![0];
-    engine.forward(&[SequenceSlice {
-        sequence,
-        tokens: &next,
-        outputs: &[0],
-    }])?;
-    engine.next_tokens(0..1, &mut next).await?;
+    let options = GenerateOptions {
+        sampling: Sampling::default(),
+        max_tokens: count + 1,
+        stop_tokens: vec![],
+    };
+    let mut generation = Generation::new(engine, sequence, &[0], options, CancelToken::new())?;
+    generation.next(engine).await?;
     let begun = Instant::now();
     for _ in 0..count {
-        engine.forward(&[SequenceSlice {
-            sequence,
-            tokens: &next,
-            outputs: &[0],
-        }])?;
-        engine.next_tokens(0..1, &mut next).await?;
+        generation.next(engine).await?;
     }
     let seconds = begun.elapsed().as_secs_f64();
     engine.release(sequence)?;

@@ -3,7 +3,7 @@
 #![cfg(not(target_arch = "wasm32"))]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use ingle_cpu::{Buffer, Pool};
 
@@ -91,4 +91,59 @@ fn buffers_are_zeroed_and_aligned_whatever_their_size() {
         buffer.as_mut_slice().fill(7);
     }
     assert!(Buffer::zeroed(usize::MAX).is_err());
+}
+
+/// Far more threads than cores, so that some are not scheduled for whole launches.
+#[test]
+fn more_threads_than_cores_finish_and_agree() {
+    let work = |pool: &Pool| {
+        let sums: Vec<AtomicU64> = (0..257).map(|_| AtomicU64::new(0)).collect();
+        for launch in 0..2000u64 {
+            pool.split(sums.len(), 1, &|range| {
+                for i in range {
+                    // Depends on the launch before, so that a launch that ended early shows.
+                    let before = sums[i].load(Ordering::Relaxed);
+                    let after = before.rotate_left(7).wrapping_add(launch ^ i as u64);
+                    sums[i].store(after, Ordering::Relaxed);
+                }
+            });
+        }
+        sums.into_iter()
+            .map(AtomicU64::into_inner)
+            .collect::<Vec<_>>()
+    };
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let wanted = work(&Pool::new(1).expect("threads start"));
+    for threads in [2, 8, 4 * cores] {
+        assert_eq!(work(&Pool::new(threads).expect("threads start")), wanted);
+    }
+}
+
+/// A launch that ends while a worker sleeps, wakes or joins: the pool goes through many such moments.
+#[test]
+fn threads_come_and_go_between_launches() {
+    let pool = Pool::new(4).expect("threads start");
+    for round in 0..300 {
+        for _ in 0..round % 7 {
+            std::thread::yield_now();
+        }
+        if round % 3 == 0 {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+        let sum = AtomicUsize::new(0);
+        pool.split(2 + round % 5, 1, &|range| {
+            sum.fetch_add(range.len(), Ordering::Relaxed);
+        });
+        assert_eq!(sum.load(Ordering::Relaxed), 2 + round % 5);
+    }
+}
+
+#[test]
+fn a_pool_ends_whatever_its_threads_do() {
+    for round in 0..100 {
+        let pool = Pool::new(1 + round % 9).expect("threads start");
+        if round % 2 == 0 {
+            pool.split(round, 1, &|_| {});
+        }
+    }
 }

@@ -55,13 +55,29 @@ pub struct Engine {
     pub(crate) pool: BlockPool,
     slots: Vec<Slot>,
     pub(crate) inputs: StepInputs,
+    /// Steps that have been enqueued.
+    pub(crate) steps: u64,
     /// What the device's `next[0]` holds, if the host has read it: then it need not be sent back.
     pub(crate) device_next: Option<u32>,
+    /// Which sequence `next[0]` continues, and how long that is.
+    pub(crate) continues: Option<(SequenceId, usize)>,
+    /// A token that was appended before the host knew it.
+    pub(crate) unknown: Option<Unknown>,
     /// Positions of the rows of the last step whose logits were wanted.
     pub(crate) output_positions: Vec<usize>,
     pub(crate) copies: Vec<(u32, u32)>,
     pub(crate) read_bytes: Vec<u8>,
     pub(crate) logits: Vec<f32>,
+}
+
+/// See [`Engine::forward_chosen`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unknown {
+    /// The step that chose it.
+    pub step: u64,
+    pub sequence: SequenceId,
+    /// Its place in the sequence.
+    pub index: usize,
 }
 
 /// Where things are in the plan.
@@ -83,7 +99,7 @@ struct Slot {
 }
 
 /// Tokens whose keys and values are in the pool, or will be once what is enqueued has run.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Sequence {
     pub tokens: Vec<u32>,
     /// Block `i` holds positions from `32·i` on. There may be more than the tokens need.
@@ -122,8 +138,11 @@ impl Engine {
             options,
             ports,
             slots: Vec::new(),
-            inputs: StepInputs::default(),
+            inputs: StepInputs::with_room(&bounds),
+            steps: 0,
             device_next: None,
+            continues: None,
+            unknown: None,
             output_positions: Vec::new(),
             copies: Vec::new(),
             read_bytes: Vec::new(),
@@ -159,16 +178,29 @@ impl Engine {
 
     /// A new, empty sequence.
     pub fn create(&mut self) -> SequenceId {
-        self.insert(Sequence::default())
+        let sequence = self.with_room(&Sequence::default());
+        self.insert(sequence)
     }
 
     /// A sequence with the same tokens, which shares the blocks of this one until either writes to one.
     pub fn fork(&mut self, id: SequenceId) -> Result<SequenceId, EngineError> {
-        let mut copy = self.sequence(id)?.clone();
+        let mut copy = self.with_room(self.sequence(id)?);
         // Blocks beyond the tokens are about to be written, by both.
         copy.blocks.truncate(copy.tokens.len().div_ceil(KV_BLOCK));
         copy.blocks.iter().for_each(|&block| self.pool.share(block));
         Ok(self.insert(copy))
+    }
+
+    /// A copy with room for the whole context, so that appending a token allocates nothing.
+    fn with_room(&self, sequence: &Sequence) -> Sequence {
+        let context = self.options.context;
+        let mut copy = Sequence {
+            tokens: Vec::with_capacity(context),
+            blocks: Vec::with_capacity(context.div_ceil(KV_BLOCK)),
+        };
+        copy.tokens.extend_from_slice(&sequence.tokens);
+        copy.blocks.extend_from_slice(&sequence.blocks);
+        copy
     }
 
     /// Ends a sequence and frees the blocks that no other shares.
@@ -190,6 +222,7 @@ impl Engine {
         };
         sequence.tokens.truncate(len);
         let needed = sequence.tokens.len().div_ceil(KV_BLOCK);
+        self.unknown.take_if(|u| u.sequence == id && u.index >= len);
         for block in sequence.blocks.drain(needed.min(sequence.blocks.len())..) {
             self.pool.release(block);
         }

@@ -1,10 +1,11 @@
 //! `Generation`: a prompt in chunks, then one token after the other.
 //!
 //! Each call of [`Generation::next`] does one chunk or one token and returns, so that the caller can show what came, look
-//! at its messages, and cancel.
+//! at its messages, and cancel. Where steps run behind and the device chooses the token, the step after a token is enqueued
+//! before that token is read; when the token turns out to be the end, the step is taken back.
 
 use crate::sample::{Sampler, Sampling};
-use crate::{CancelToken, Engine, EngineError, SequenceId, SequenceSlice};
+use crate::{CancelToken, ChosenToken, Engine, EngineError, SequenceId, SequenceSlice};
 
 /// What a generation depends on besides its prompt.
 #[derive(Clone, Debug)]
@@ -52,7 +53,10 @@ pub struct Generation {
     left: usize,
     /// The last token, if the sequence does not have it yet.
     pending: Option<u32>,
-    next: Vec<u32>,
+    /// The token after the last one: the step that chooses it has been enqueued.
+    ahead: Option<ChosenToken>,
+    /// Whether steps are enqueued ahead.
+    runs_ahead: bool,
     cancel: CancelToken,
     finished: Option<Finish>,
 }
@@ -88,7 +92,8 @@ impl Generation {
             stop_tokens: options.stop_tokens,
             left: options.max_tokens,
             pending: None,
-            next: Vec::new(),
+            ahead: None,
+            runs_ahead: engine.is_asynchronous(),
             cancel,
             finished: None,
         })
@@ -117,6 +122,13 @@ impl Generation {
         if self.left == 0 {
             return Ok(self.finish(Finish::Length));
         }
+        let between = |token: &mut ChosenToken| !engine.is_of_last_step(token);
+        if self.ahead.take_if(between).is_some() {
+            // Others use the engine too, and what this step chose may be overwritten: it is run again, when it is due.
+            self.pending = engine.tokens(self.sequence)?.last().copied();
+            self.take_back(engine)?;
+            self.runs_ahead = false;
+        }
         if let Some(token) = self.pending {
             if engine.tokens(self.sequence)?.len() >= engine.options().context {
                 return Ok(self.finish(Finish::ContextFull));
@@ -128,13 +140,49 @@ impl Generation {
             }])?;
             self.pending = None;
         }
-        let token = self.sample(engine).await?;
-        if self.stop_tokens.contains(&token) {
-            return Ok(self.finish(Finish::Stop));
+        let outcome = if self.sampler.is_greedy() {
+            self.choose(engine).await
+        } else {
+            let logits = engine.logits(0..1).await;
+            logits.map(|logits| self.sampler.draw(logits))
+        };
+        match outcome {
+            Ok(token) if !self.stop_tokens.contains(&token) => {
+                self.pending = self.ahead.is_none().then_some(token);
+                self.left -= 1;
+                Ok(Event::Token(token))
+            }
+            end => {
+                if self.ahead.take().is_some() {
+                    self.take_back(engine)?;
+                }
+                end.map(|_| self.finish(Finish::Stop))
+            }
         }
-        self.pending = Some(token);
-        self.left -= 1;
-        Ok(Event::Token(token))
+    }
+
+    /// The token that the device chooses; where it pays, the step after it is enqueued first.
+    async fn choose(&mut self, engine: &mut Engine) -> Result<u32, EngineError> {
+        let token = match self.ahead.take() {
+            Some(token) => token,
+            None => engine.begin_chosen_token()?,
+        };
+        let has_room = engine.tokens(self.sequence)?.len() < engine.options().context;
+        if self.runs_ahead && self.left > 1 && has_room {
+            match engine.forward_chosen(self.sequence) {
+                Ok(()) => self.ahead = Some(engine.begin_chosen_token()?),
+                // The token can still be read. The step after it is tried again and says what is wrong.
+                Err(EngineError::PoolFull { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        engine.chosen_token(token).await
+    }
+
+    /// Takes back the step that was enqueued ahead.
+    fn take_back(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
+        let len = engine.tokens(self.sequence)?.len();
+        engine.truncate(self.sequence, len.saturating_sub(1))
     }
 
     fn prefill(&mut self, engine: &mut Engine) -> Result<(), EngineError> {
@@ -149,15 +197,6 @@ impl Generation {
         }])?;
         self.done = end;
         Ok(())
-    }
-
-    async fn sample(&mut self, engine: &mut Engine) -> Result<u32, EngineError> {
-        if self.sampler.is_greedy() {
-            engine.next_tokens(0..1, &mut self.next).await?;
-            return Ok(self.next[0]);
-        }
-        let logits = engine.logits(0..1).await?;
-        Ok(self.sampler.draw(logits))
     }
 
     fn finish(&mut self, finish: Finish) -> Event {

@@ -1,10 +1,16 @@
 //! `StepInputs`: the bytes of a step's inputs, in buffers that are used again.
 
+use ingle_graph::{Dims, Symbol};
+
 /// A list of `i32` as little-endian bytes.
 #[derive(Debug, Default)]
 pub(crate) struct Ints(Vec<u8>);
 
 impl Ints {
+    fn with_room(values: usize) -> Self {
+        Ints(Vec::with_capacity(values * 4))
+    }
+
     pub fn push(&mut self, value: usize) {
         // Everything here is bounded by the context, the vocabulary or the pool, all of them below 2^31.
         self.0.extend_from_slice(&(value as i32).to_le_bytes());
@@ -29,6 +35,19 @@ pub(crate) struct StepInputs {
 impl StepInputs {
     /// The inputs' names, in the order of the plan.
     pub const NAMES: [&'static str; 6] = ["ids", "pos", "slots", "seq", "table", "output_rows"];
+
+    /// Inputs of steps within `bounds` will not allocate.
+    pub fn with_room(bounds: &Dims) -> Self {
+        let rows = || Ints::with_room(bounds.get(Symbol::Tokens));
+        StepInputs {
+            ids: rows(),
+            pos: rows(),
+            slots: rows(),
+            seq: rows(),
+            table: Ints::with_room(bounds.get(Symbol::Batch) * bounds.get(Symbol::Table)),
+            output_rows: Ints::with_room(bounds.get(Symbol::Outputs)),
+        }
+    }
 
     pub fn clear(&mut self) {
         let all = [

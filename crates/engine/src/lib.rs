@@ -24,4 +24,4 @@ pub use engine::{Engine, EngineOptions, SequenceId};
 pub use error::EngineError;
 pub use generate::{Event, Finish, GenerateOptions, Generation};
 pub use sample::{Sampler, Sampling};
-pub use step::SequenceSlice;
+pub use step::{ChosenToken, SequenceSlice};

@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 
+use ingle_graph::backend::{ReadBack, Ticket};
 use ingle_graph::ops::KV_BLOCK;
 use ingle_graph::{Dims, Symbol};
 
+use crate::engine::Unknown;
 use crate::{Engine, EngineError, SequenceId};
 
 /// Tokens to append to a sequence, and whose logits are wanted.
@@ -17,34 +19,146 @@ pub struct SequenceSlice<'a> {
     pub outputs: &'a [usize],
 }
 
+/// The likeliest token after the first row of a step, on its way to the host.
+#[derive(Debug)]
+pub struct ChosenToken {
+    ticket: Ticket,
+    step: u64,
+    position: usize,
+}
+
+/// What a sequence holds in the place of a token that the host does not know yet: no token of any vocabulary.
+const UNKNOWN: u32 = u32::MAX;
+
 impl Engine {
     /// Enqueues one step that appends each slice to its sequence. The rows of logits come in the order of the slices and
     /// their outputs; [`Engine::next_tokens`] and [`Engine::logits`] wait for them.
     ///
     /// After an error of the backend the engine is of no more use; after any other, nothing has changed.
     pub fn forward(&mut self, slices: &[SequenceSlice<'_>]) -> Result<(), EngineError> {
-        self.check(slices)?;
-        self.reserve(slices)?;
-        let dims = self.fill(slices)?;
         let fed = match slices {
             [one] if one.outputs.len() == 1 => {
                 matches!(one.tokens, [token] if self.device_next == Some(*token))
             }
             _ => false,
         };
+        self.enqueue(slices, fed)
+    }
+
+    /// Enqueues one step that appends the token which the last step chose for this sequence, whether the host has read it
+    /// or not; it becomes known when its [`ChosenToken`] arrives. The logits after it are wanted.
+    ///
+    /// If it turns out to be unwanted, [`Engine::truncate`] takes the step back.
+    pub fn forward_chosen(&mut self, sequence: SequenceId) -> Result<(), EngineError> {
+        let len = self.sequence(sequence)?.tokens.len();
+        let unknown = self.unknown.is_some_and(|u| u.sequence == sequence);
+        if self.continues != Some((sequence, len)) || unknown {
+            return Err(EngineError::Input {
+                field: "sequence",
+                expected: "the one that the last step chose a token for, all of it known".into(),
+                found: format!("{sequence:?}"),
+            });
+        }
+        let step = self.steps;
+        let slice = SequenceSlice {
+            sequence,
+            // The device puts the token here.
+            tokens: &[0],
+            outputs: &[0],
+        };
+        let known = self.device_next;
+        self.enqueue(&[slice], true)?;
+        if known.is_none() {
+            self.unknown = Some(Unknown {
+                step,
+                sequence,
+                index: len,
+            });
+        }
+        if let Some((sequence, _)) = self.sequence_and_pool(sequence) {
+            sequence.tokens[len] = known.unwrap_or(UNKNOWN);
+        }
+        Ok(())
+    }
+
+    /// `fed`: the device takes the only token from the last step's result.
+    fn enqueue(&mut self, slices: &[SequenceSlice<'_>], fed: bool) -> Result<(), EngineError> {
+        self.check(slices)?;
+        self.reserve(slices)?;
+        let dims = self.fill(slices)?;
         let entry = if fed {
             self.ports.decode
         } else {
             self.ports.prefill
         };
         self.device_next = None;
+        self.continues = None;
         self.backend.run(entry, &dims, &self.inputs.bytes())?;
+        self.steps += 1;
         for slice in slices {
             if let Some((sequence, _)) = self.sequence_and_pool(slice.sequence) {
                 sequence.tokens.extend_from_slice(slice.tokens);
             }
         }
+        if let Some(first) = slices.iter().find(|s| !s.outputs.is_empty())
+            && first.outputs[0] + 1 == first.tokens.len()
+        {
+            let len = self.sequence(first.sequence)?.tokens.len();
+            self.continues = Some((first.sequence, len));
+        }
         Ok(())
+    }
+
+    /// Whether it pays to enqueue the next step before the last one's token is read.
+    pub fn is_asynchronous(&self) -> bool {
+        self.backend.is_asynchronous()
+    }
+
+    /// Begins to read the most likely token after the first row of the last step. Other steps may be enqueued before
+    /// [`Engine::chosen_token`] waits for it; one that is never waited for costs nothing.
+    pub fn begin_chosen_token(&mut self) -> Result<ChosenToken, EngineError> {
+        self.check_rows(&(0..1))?;
+        Ok(ChosenToken {
+            ticket: self.backend.begin_read(self.ports.next, 0, 4)?,
+            step: self.steps,
+            position: self.output_positions[0],
+        })
+    }
+
+    /// Whether no step has been enqueued since the one that chose this token.
+    pub fn is_of_last_step(&self, token: &ChosenToken) -> bool {
+        token.step == self.steps
+    }
+
+    /// Waits for a token that is on its way.
+    pub async fn chosen_token(&mut self, token: ChosenToken) -> Result<u32, EngineError> {
+        let ChosenToken {
+            ticket,
+            step,
+            position,
+        } = token;
+        let mut bytes = [0; 4];
+        let unknown = self.unknown.take_if(|u| u.step == step);
+        self.backend.finish_read(ticket, &mut bytes).await?;
+        let token = self.token(bytes, position)?;
+        if self.steps == step {
+            self.device_next = Some(token);
+        }
+        if let Some(unknown) = unknown
+            && let Some((sequence, _)) = self.sequence_and_pool(unknown.sequence)
+            && let Some(place @ &mut UNKNOWN) = sequence.tokens.get_mut(unknown.index)
+        {
+            *place = token;
+        }
+        Ok(token)
+    }
+
+    /// The token that these bytes are, which follows `position`.
+    fn token(&self, bytes: [u8; 4], position: usize) -> Result<u32, EngineError> {
+        u32::try_from(i32::from_le_bytes(bytes))
+            .ok()
+            .filter(|&t| (t as usize) < self.ports.vocabulary)
+            .ok_or(EngineError::NonFinite { position })
     }
 
     /// Rows of the last step whose logits were wanted.
@@ -65,11 +179,7 @@ impl Engine {
             .await?;
         out.clear();
         for (row, bytes) in rows.clone().zip(self.read_bytes.as_chunks::<4>().0) {
-            let token = u32::try_from(i32::from_le_bytes(*bytes)).ok();
-            let token = token.filter(|&t| (t as usize) < self.ports.vocabulary);
-            out.push(token.ok_or(EngineError::NonFinite {
-                position: self.output_positions[row],
-            })?);
+            out.push(self.token(*bytes, self.output_positions[row])?);
         }
         if rows.start == 0 {
             self.device_next = out.first().copied();

@@ -11,7 +11,7 @@ use ingle_formats::{Parsed, gguf};
 use ingle_gpu::device::DeviceOptions;
 use ingle_gpu::device::native::{Api, NativeDevice};
 use ingle_gpu::{Compiler, GpuBackend, GpuTarget, block_on};
-use ingle_graph::backend::{Backend, BackendError};
+use ingle_graph::backend::{Backend, BackendError, ReadBack};
 use ingle_graph::kernel::Activations;
 use ingle_graph::passes::{Options, compile};
 use ingle_graph::{Dims, Symbol};

@@ -6,7 +6,7 @@ mod support;
 use ingle_gpu::device::native::{Api, NativeDevice};
 use ingle_gpu::device::{DeviceOptions, Limits};
 use ingle_gpu::{Compiler, GpuBackend, GpuTarget, KernelSource, block_on};
-use ingle_graph::backend::{Backend, BackendError};
+use ingle_graph::backend::{Backend, BackendError, ReadBack};
 use ingle_graph::kernel::Activations;
 use ingle_graph::suite::Case;
 use ingle_kernels::Pack;

@@ -1,7 +1,8 @@
 //! `Backend`: what executes plans.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::task::{Context, Poll};
 
 use crate::Dims;
 use crate::plan::Plan;
@@ -46,14 +47,21 @@ pub struct DeviceInfo {
 /// A future that stays on its thread: browsers have no other kind.
 pub type LocalFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
+/// A read-back that has begun: see [`Backend::begin_read`]. Each has a number of its own.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket(pub u64);
+
 /// Executes one plan. Made with the plan; then weights are written, then steps run.
 ///
-/// `run` only enqueues; `read_*` waits for what was enqueued before it. After an error every later call gives an error
-/// until the backend is made anew.
+/// `run` only enqueues; finishing a read waits for what was enqueued before it began. After an error every later call gives
+/// an error until the backend is made anew.
 pub trait Backend {
     fn plan(&self) -> &Plan;
 
     fn device(&self) -> DeviceInfo;
+
+    /// Whether a step runs while the host goes on: then enqueueing the next one before reading the last saves time.
+    fn is_asynchronous(&self) -> bool;
 
     /// Writes bytes of weight `weight` (index into [`Plan::weights`]) in its kernel layout.
     fn write_weight(
@@ -79,11 +87,61 @@ pub trait Backend {
     /// entry takes from the last step's result is ignored.
     fn run(&mut self, entry: usize, dims: &Dims, inputs: &[&[u8]]) -> Result<(), BackendError>;
 
-    /// Reads `out.len()` bytes of a result (index into [`Plan::results`]) from `offset`, as left by the last step.
-    fn read<'a>(
-        &'a mut self,
+    /// Begins to read `bytes` bytes, at least one, of a result (index into [`Plan::results`]) from `offset`, as left by the last step; a
+    /// step that is enqueued later does not change what will be read. A read that is not wanted any more needs no end.
+    ///
+    /// Two reads may be under way, of different steps. What else has begun before is given up: finishing it is an error.
+    fn begin_read(
+        &mut self,
         result: usize,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>>;
+        bytes: usize,
+    ) -> Result<Ticket, BackendError>;
+
+    /// Ends a read: fills `out`, which has as many bytes as were asked for, or wakes the context when to ask again.
+    fn poll_read(
+        &mut self,
+        ticket: &Ticket,
+        out: &mut [u8],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), BackendError>>;
+}
+
+/// Reading as futures. They are made in place and need no allocation.
+pub trait ReadBack: Backend {
+    /// Waits for a read that has begun.
+    fn finish_read(
+        &mut self,
+        ticket: Ticket,
+        out: &mut [u8],
+    ) -> impl Future<Output = Result<(), BackendError>> {
+        poll_fn(move |context| self.poll_read(&ticket, out, context))
+    }
+
+    /// Reads `out.len()` bytes of a result from `offset`, as left by the last step.
+    fn read(
+        &mut self,
+        result: usize,
+        offset: u64,
+        out: &mut [u8],
+    ) -> impl Future<Output = Result<(), BackendError>> {
+        async move {
+            if out.is_empty() {
+                return Ok(());
+            }
+            let ticket = self.begin_read(result, offset, out.len())?;
+            self.finish_read(ticket, out).await
+        }
+    }
+}
+
+impl<B: Backend + ?Sized> ReadBack for B {}
+
+/// What finishing a read gives that has been given up.
+pub fn given_up(ticket: &Ticket) -> BackendError {
+    BackendError::Input {
+        field: "read".into(),
+        expected: "one that is under way".into(),
+        found: format!("number {}", ticket.0),
+    }
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 
 use ingle_quant::{ElementType, GgmlType, dequantize, quantize};
 
-use crate::backend::{Backend, BackendError};
+use crate::backend::{Backend, BackendError, ReadBack};
 use crate::kernel::Activations;
 use crate::ops::{KV_BLOCK, Op, Runs};
 use crate::passes::{Options, Target, compile};

@@ -4,7 +4,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use ingle_graph::backend::Backend;
+use ingle_graph::backend::{Backend, ReadBack};
 use ingle_graph::kernel::Activations;
 use ingle_graph::ops::{Op, QuantizeActivations};
 use ingle_graph::passes::{Options, PASSES, Stage, decompose, lower, stages};

@@ -7,14 +7,18 @@
 mod launch;
 mod memory;
 mod prepared;
+mod read;
 
-use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture};
+use std::task::{Context, Poll};
+
+use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture, Ticket};
 use ingle_graph::plan::Plan;
 use ingle_graph::{Dims, Symbol};
 
 use crate::{CpuError, Machine};
 use memory::Memory;
 use prepared::Kernels;
+use read::Reads;
 
 /// Executes one plan on the CPU.
 pub struct CpuBackend {
@@ -24,6 +28,7 @@ pub struct CpuBackend {
     memory: Memory,
     /// The dims of the step under way or of the last one.
     dims: Dims,
+    reads: Reads,
 }
 
 impl CpuBackend {
@@ -39,6 +44,7 @@ impl CpuBackend {
             kernels,
             memory,
             dims: Dims::default(),
+            reads: Reads::default(),
         })
     }
 
@@ -122,11 +128,17 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
+    /// A step has run when `run` returns.
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
     fn ready(&mut self) -> LocalFuture<'_, Result<(), BackendError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     fn set_bounds(&mut self, bounds: Dims) -> Result<(), BackendError> {
+        self.reads.keep(&self.memory);
         self.memory
             .set_bounds(&self.plan, bounds)
             .map_err(memory_error)?;
@@ -156,6 +168,7 @@ impl Backend for CpuBackend {
 
     fn run(&mut self, entry: usize, dims: &Dims, inputs: &[&[u8]]) -> Result<(), BackendError> {
         self.check_dims(dims)?;
+        self.reads.keep(&self.memory);
         let CpuBackend {
             machine,
             plan,
@@ -191,31 +204,21 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn read<'a>(
-        &'a mut self,
+    fn begin_read(
+        &mut self,
         result: usize,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
-        let len = out.len();
-        let found = || {
-            input(
-                "result",
-                "bytes inside it",
-                format!("{len} bytes at {offset} of result {result}"),
-            )
-        };
-        let bytes = self.memory.result(result).and_then(|buffer| {
-            let start = usize::try_from(offset).ok()?;
-            buffer.as_slice().get(start..start.checked_add(len)?)
-        });
-        let done = match bytes {
-            Some(bytes) => {
-                out.copy_from_slice(bytes);
-                Ok(())
-            }
-            None => Err(found()),
-        };
-        Box::pin(std::future::ready(done))
+        bytes: usize,
+    ) -> Result<Ticket, BackendError> {
+        self.reads.begin(&self.memory, result, offset, bytes)
+    }
+
+    fn poll_read(
+        &mut self,
+        ticket: &Ticket,
+        out: &mut [u8],
+        _: &mut Context<'_>,
+    ) -> Poll<Result<(), BackendError>> {
+        Poll::Ready(self.reads.finish(&self.memory, ticket, out))
     }
 }

@@ -6,11 +6,12 @@
 pub mod reference;
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
+use std::task::{Context, Poll};
 
 use ingle_engine::{Engine, EngineOptions};
-use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture};
+use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture, Ticket, given_up};
 use ingle_graph::kernel::Activations;
 use ingle_graph::ops::KV_BLOCK;
 use ingle_graph::passes::{Options, compile, optimise};
@@ -30,7 +31,10 @@ pub enum Call {
     },
     ResizePool(usize),
     CopyBlocks(Vec<(u32, u32)>),
+    /// A read of so many bytes that begins.
     Read(usize),
+    /// One that has come.
+    Finish,
 }
 
 pub struct ReferenceBackend {
@@ -40,6 +44,11 @@ pub struct ReferenceBackend {
     states: Vec<Tensor>,
     results: Vec<Tensor>,
     bounds: Dims,
+    /// Whether steps count as running behind; what is read does not change by that.
+    pub asynchronous: bool,
+    begun: u64,
+    reads: VecDeque<(u64, Vec<u8>)>,
+    polled: Option<u64>,
     pub calls: Rc<RefCell<Vec<Call>>>,
 }
 
@@ -70,6 +79,10 @@ impl ReferenceBackend {
             weights,
             results: Vec::new(),
             bounds: Dims::default(),
+            asynchronous: false,
+            begun: 0,
+            reads: VecDeque::new(),
+            polled: None,
             calls: Rc::default(),
         }
     }
@@ -189,24 +202,59 @@ impl Backend for ReferenceBackend {
         Ok(())
     }
 
-    fn read<'a>(
-        &'a mut self,
+    fn is_asynchronous(&self) -> bool {
+        self.asynchronous
+    }
+
+    fn begin_read(
+        &mut self,
         result: usize,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
-        Box::pin(async move {
-            self.calls.borrow_mut().push(Call::Read(out.len()));
-            let bytes = self.results[result].bytes();
-            out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
-            Ok(())
-        })
+        bytes: usize,
+    ) -> Result<Ticket, BackendError> {
+        self.calls.borrow_mut().push(Call::Read(bytes));
+        let all = self.results[result].bytes();
+        self.begun += 1;
+        self.reads
+            .push_back((self.begun, all[offset as usize..][..bytes].to_vec()));
+        if self.reads.len() > 2 {
+            self.reads.pop_front();
+        }
+        Ok(Ticket(self.begun))
+    }
+
+    fn poll_read(
+        &mut self,
+        ticket: &Ticket,
+        out: &mut [u8],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), BackendError>> {
+        // The first time it is not there yet, as with a device.
+        if self.asynchronous && self.polled.replace(ticket.0) != Some(ticket.0) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let Some(at) = self.reads.iter().position(|r| r.0 == ticket.0) else {
+            return Poll::Ready(Err(given_up(ticket)));
+        };
+        let (_, bytes) = self.reads.remove(at).unwrap();
+        self.calls.borrow_mut().push(Call::Finish);
+        out.copy_from_slice(&bytes);
+        Poll::Ready(Ok(()))
     }
 }
 
 /// An engine on the tiny model, and the list of what its backend is asked to do.
 pub fn tiny_engine(options: EngineOptions) -> (Engine, Rc<RefCell<Vec<Call>>>) {
     let backend = ReferenceBackend::new(&tiny_gguf());
+    let calls = backend.calls.clone();
+    (Engine::new(Box::new(backend), options).unwrap(), calls)
+}
+
+/// The same, as on a device that runs behind.
+pub fn asynchronous_engine(options: EngineOptions) -> (Engine, Rc<RefCell<Vec<Call>>>) {
+    let mut backend = ReferenceBackend::new(&tiny_gguf());
+    backend.asynchronous = true;
     let calls = backend.calls.clone();
     (Engine::new(Box::new(backend), options).unwrap(), calls)
 }

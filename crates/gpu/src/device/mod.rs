@@ -130,14 +130,25 @@ pub trait Device: Sized + 'static {
         after: impl Iterator<Item = Copy<'a, Self>>,
     );
 
-    /// Reads from a [`Usage::Staging`] buffer once everything submitted before has run. `offset` is a multiple of 8. At
-    /// most `out.len()` rounded up to 4 bytes are mapped.
-    fn read<'a>(
-        &'a self,
-        buffer: &'a Self::Buffer,
+    /// Starts to map a part of a [`Usage::Staging`] buffer; it is mapped once everything submitted before has run. `offset`
+    /// is a multiple of 8, `bytes` of 4. Until [`Device::unmap`] the buffer may not be copied to.
+    fn map(
+        &self,
+        buffer: &Self::Buffer,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>>;
+        bytes: u64,
+    ) -> LocalFuture<'static, Result<(), BackendError>>;
+
+    /// Reads from a part that is mapped.
+    fn read_mapped(
+        &self,
+        buffer: &Self::Buffer,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), BackendError>;
+
+    /// Ends a mapping, also one that has only been started.
+    fn unmap(&self, buffer: &Self::Buffer);
 
     /// Starts collecting errors: of every kind, or only of validation, which is cheaper.
     fn begin_scope(&self, scope: Scope);

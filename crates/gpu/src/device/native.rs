@@ -24,6 +24,8 @@ pub struct NativeDevice {
     features: Vec<Feature>,
     fault: Arc<Mutex<Option<BackendError>>>,
     scopes: RefCell<Vec<wgpu::ErrorScopeGuard>>,
+    /// The last submission: what a mapping waits for, and no longer.
+    submitted: RefCell<Option<wgpu::SubmissionIndex>>,
 }
 
 /// Which of the system's interfaces to use.
@@ -91,6 +93,7 @@ impl NativeDevice {
             queue,
             fault,
             scopes: RefCell::new(Vec::new()),
+            submitted: RefCell::new(None),
         })
     }
 
@@ -166,6 +169,10 @@ fn watch(device: &wgpu::Device) -> Arc<Mutex<Option<BackendError>>> {
         );
     });
     fault
+}
+
+fn known(fault: &Mutex<Option<BackendError>>) -> Option<BackendError> {
+    fault.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
 fn convert(error: &wgpu::Error) -> BackendError {
@@ -327,24 +334,30 @@ impl Device for NativeDevice {
             }
         }
         after.for_each(|c| copy(&mut encoder, c));
-        self.queue.submit([encoder.finish()]);
+        let index = self.queue.submit([encoder.finish()]);
+        self.submitted.replace(Some(index));
     }
 
-    fn read<'a>(
-        &'a self,
-        buffer: &'a wgpu::Buffer,
+    fn map(
+        &self,
+        buffer: &wgpu::Buffer,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
+        bytes: u64,
+    ) -> LocalFuture<'static, Result<(), BackendError>> {
+        let outcome = Arc::new(Mutex::new(None));
+        let set = Arc::clone(&outcome);
+        buffer.map_async(wgpu::MapMode::Read, offset..offset + bytes, move |result| {
+            *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+        });
+        let (device, fault) = (self.device.clone(), Arc::clone(&self.fault));
+        let submission_index = self.submitted.borrow().clone();
         Box::pin(async move {
-            let end = offset + (out.len() as u64).next_multiple_of(4);
-            let outcome = Arc::new(Mutex::new(None));
-            let set = Arc::clone(&outcome);
-            buffer.map_async(wgpu::MapMode::Read, offset..end, move |result| {
-                *set.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+            // What fails here reaches us through the lost callback or the map callback.
+            let _ = device.poll(wgpu::PollType::Wait {
+                submission_index,
+                timeout: None,
             });
-            self.wait();
-            if let Some(fault) = self.fault() {
+            if let Some(fault) = known(&fault) {
                 return Err(fault);
             }
             let outcome = outcome
@@ -353,20 +366,31 @@ impl Device for NativeDevice {
                 .take();
             let device = |message: String| BackendError::Device { message };
             match outcome {
-                Some(Ok(())) => {}
-                Some(Err(e)) => return Err(device(e.to_string())),
-                None => return Err(device("mapping a buffer never ended".into())),
+                Some(Ok(())) => Ok(()),
+                Some(Err(e)) => Err(device(e.to_string())),
+                None => Err(device("mapping a buffer never ended".into())),
             }
-            let result = match buffer.get_mapped_range(offset..end) {
-                Ok(view) => {
-                    out.copy_from_slice(&view[..out.len()]);
-                    Ok(())
-                }
-                Err(e) => Err(device(e.to_string())),
-            };
-            buffer.unmap();
-            result
         })
+    }
+
+    fn read_mapped(
+        &self,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let end = offset + (out.len() as u64).next_multiple_of(4);
+        let view = buffer
+            .get_mapped_range(offset..end)
+            .map_err(|e| BackendError::Device {
+                message: e.to_string(),
+            })?;
+        out.copy_from_slice(&view[..out.len()]);
+        Ok(())
+    }
+
+    fn unmap(&self, buffer: &wgpu::Buffer) {
+        buffer.unmap();
     }
 
     fn begin_scope(&self, scope: Scope) {
@@ -390,10 +414,7 @@ impl Device for NativeDevice {
     }
 
     fn fault(&self) -> Option<BackendError> {
-        self.fault
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        known(&self.fault)
     }
 
     fn flush(&self) {

@@ -393,39 +393,48 @@ impl Device for WebDevice {
         self.queue.submit(&Array::of1(encoder.finish().as_ref()));
     }
 
-    fn read<'a>(
-        &'a self,
-        buffer: &'a js::Buffer,
+    fn map(
+        &self,
+        buffer: &js::Buffer,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
-        let bytes = (out.len() as u64).next_multiple_of(4) as f64;
-        let offset = offset as f64;
-        // Also when the future is dropped before the mapping has come.
-        struct Unmap<'a>(&'a js::Buffer);
-        impl Drop for Unmap<'_> {
-            fn drop(&mut self) {
-                self.0.unmap();
-            }
-        }
+        bytes: u64,
+    ) -> LocalFuture<'static, Result<(), BackendError>> {
+        // Made now, so that a mapping that is given up does not count as a rejection that nobody handles.
+        let mapped = JsFuture::from(buffer.map_async(READ, offset as f64, bytes as f64));
+        let fault = Rc::clone(&self.fault);
         Box::pin(async move {
-            let device = |e: JsValue| BackendError::Device {
-                message: message(&e),
-            };
-            let promise = buffer.map_async(READ, offset, bytes);
-            let _unmap = Unmap(buffer);
-            if let Err(e) = JsFuture::from(promise).await {
-                return Err(self.fault().unwrap_or_else(|| device(e)));
+            let mapped = mapped.await;
+            match (fault.borrow().clone(), mapped) {
+                (Some(fault), _) => Err(fault),
+                (None, Err(e)) => Err(BackendError::Device {
+                    message: message(&e),
+                }),
+                (None, Ok(_)) => Ok(()),
             }
-            if let Some(fault) = self.fault() {
-                return Err(fault);
-            }
-            let range = buffer.get_mapped_range(offset, bytes).map_err(device)?;
-            Uint8Array::new(&range)
-                .subarray(0, out.len() as u32)
-                .copy_to(out);
-            Ok(())
         })
+    }
+
+    fn read_mapped(
+        &self,
+        buffer: &js::Buffer,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
+        let bytes = (out.len() as u64).next_multiple_of(4) as f64;
+        let range =
+            buffer
+                .get_mapped_range(offset as f64, bytes)
+                .map_err(|e| BackendError::Device {
+                    message: message(&e),
+                })?;
+        Uint8Array::new(&range)
+            .subarray(0, out.len() as u32)
+            .copy_to(out);
+        Ok(())
+    }
+
+    fn unmap(&self, buffer: &js::Buffer) {
+        buffer.unmap();
     }
 
     fn begin_scope(&self, scope: Scope) {

@@ -191,6 +191,11 @@ impl<D: Device> Memory<D> {
         self.turn
     }
 
+    /// The staging buffer of the last step.
+    pub fn turn(&self) -> usize {
+        self.turn
+    }
+
     pub fn staging(&self, turn: usize) -> &D::Buffer {
         &self.staging[turn].buffer
     }

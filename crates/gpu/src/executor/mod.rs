@@ -17,7 +17,9 @@ mod weights;
 
 pub use profile::Timing;
 
-use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture};
+use std::task::{Context, Poll};
+
+use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture, Ticket};
 use ingle_graph::plan::{Buffer, Plan, State};
 use ingle_graph::{Dims, Symbol};
 use ingle_kernels::step::BLOCK_LEN;
@@ -26,6 +28,7 @@ use crate::device::{Copy, Device, Scope};
 use memory::{Buffers, Held, Memory, States, Tables};
 use pipelines::Pipelines;
 use prepare::Prepared;
+use read::Reads;
 use step::StepInputs;
 use weights::Weights;
 
@@ -45,8 +48,7 @@ pub struct GpuBackend<D: Device> {
     prepared: Option<Prepared<D>>,
     /// Where [`Backend::copy_blocks`] puts blocks between reading and writing: no copy may stay within a buffer.
     blocks: Option<Held<D>>,
-    /// Where results that are not small are read from.
-    large: Option<Held<D>>,
+    reads: Reads<D>,
     last: Option<Last>,
     /// Scopes that have ended and whose outcome is not known yet.
     checking: Vec<Checking>,
@@ -88,7 +90,7 @@ impl<D: Device> GpuBackend<D> {
             memory: None,
             prepared: None,
             blocks: None,
-            large: None,
+            reads: Reads::default(),
             last: None,
             checking: vec![checking],
             failed: None,
@@ -227,6 +229,10 @@ impl<D: Device> Backend for GpuBackend<D> {
         self.device.info()
     }
 
+    fn is_asynchronous(&self) -> bool {
+        true
+    }
+
     fn write_weight(
         &mut self,
         weight: usize,
@@ -276,6 +282,7 @@ impl<D: Device> Backend for GpuBackend<D> {
             }
         }
         self.scoped("buffers of a step", |this| {
+            this.give_up_reads();
             let memory = Memory::new(&this.device, &this.plan, bounds, &mut this.inputs)?;
             if let Some(old) = this.memory.take() {
                 memory.keep_results(&this.device, &old);
@@ -358,13 +365,23 @@ impl<D: Device> Backend for GpuBackend<D> {
         Ok(())
     }
 
-    fn read<'a>(
-        &'a mut self,
+    fn begin_read(
+        &mut self,
         result: usize,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
-        Box::pin(self.read_result(result, offset, out))
+        bytes: usize,
+    ) -> Result<Ticket, BackendError> {
+        self.check()?;
+        self.begin(result, offset, bytes as u64)
+    }
+
+    fn poll_read(
+        &mut self,
+        ticket: &Ticket,
+        out: &mut [u8],
+        context: &mut Context<'_>,
+    ) -> Poll<Result<(), BackendError>> {
+        self.poll(ticket, out, context)
     }
 }
 
@@ -380,7 +397,7 @@ impl<D: Device> Drop for GpuBackend<D> {
         }
         self.blocks
             .iter()
-            .chain(&self.large)
+            .chain(self.reads.buffers())
             .for_each(|h| self.device.destroy_buffer(&h.buffer));
     }
 }

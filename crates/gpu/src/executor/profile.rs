@@ -38,9 +38,8 @@ impl<D: Device> GpuBackend<D> {
             return Err(input("profile", "bounds", "none set"));
         };
         let limits = self.device.limits().kernel;
-        let mut word = [0; 4];
         // The step itself must not be counted with its first launch.
-        self.device.read(memory.staging(0), 0, &mut word).await?;
+        read_back(&self.device, memory.staging(0)).await?;
         let mut timings = Vec::new();
         for ready in &prepared.entries[entry][variant] {
             let rows = launch::rows_of(ready.rows, dims);
@@ -55,7 +54,7 @@ impl<D: Device> GpuBackend<D> {
             let begun = now();
             let launches = (0..repeats).map(dispatch);
             self.device.submit([].into_iter(), launches, [].into_iter());
-            self.device.read(memory.staging(0), 0, &mut word).await?;
+            read_back(&self.device, memory.staging(0)).await?;
             let seconds = (now() - begun) / repeats.max(1) as f64;
             let l = &self.plan.entries[entry].variants[variant].launches[ready.launch];
             let kernel = &self.plan.kernels[l.kernel as usize];
@@ -67,4 +66,11 @@ impl<D: Device> GpuBackend<D> {
         }
         Ok(timings)
     }
+}
+
+/// Waits until everything submitted has run.
+async fn read_back<D: Device>(device: &D, staging: &D::Buffer) -> Result<(), BackendError> {
+    let mapped = device.map(staging, 0, 4).await;
+    device.unmap(staging);
+    mapped
 }

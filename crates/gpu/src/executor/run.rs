@@ -5,6 +5,7 @@ use ingle_graph::{Dims, Symbol};
 use ingle_kernels::step::BLOCK_LEN;
 
 use super::memory::{self, SMALL};
+use super::read::Place;
 use super::step::{Role, StepData};
 use super::{GpuBackend, Last, input, launch};
 use crate::device::{Copy, Device, Dispatch};
@@ -66,9 +67,15 @@ impl<D: Device> GpuBackend<D> {
 
     /// Writes the step and submits variant `variant` of entry `entry`; what it needs is prepared and checked.
     pub(super) fn enqueue(&mut self, entry: usize, variant: usize, dims: &Dims, inputs: &[&[u8]]) {
+        if let Some(memory) = &mut self.memory {
+            // Nothing is copied to a buffer that is mapped.
+            let turn = memory.next_staging();
+            self.give_up(Place::Small(turn));
+        }
         let (Some(memory), Some(prepared)) = (&mut self.memory, &self.prepared) else {
             return;
         };
+        let turn = memory.turn();
         let fed = self.plan.entries[entry].fed;
         let device = &self.device;
         for (i, bytes) in inputs.iter().enumerate() {
@@ -82,7 +89,6 @@ impl<D: Device> GpuBackend<D> {
             .pack(&self.inputs, dims, inputs, fed.map(|f| f.0), |at, bytes| {
                 device.write_buffer(step_buffer, at, bytes)
             });
-        let turn = memory.next_staging();
         let memory = &*memory;
         // The token that the last step chose, into the place of the ids.
         let feed = fed.and_then(|(input, result)| {

@@ -173,14 +173,27 @@ impl Device for Watched {
             .submit(before.map(copy), launches, after.map(copy));
     }
 
-    fn read<'a>(
-        &'a self,
-        buffer: &'a Self::Buffer,
+    fn map(
+        &self,
+        buffer: &Self::Buffer,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
-        self.count(|c| c.read += (out.len() as u64).next_multiple_of(4));
-        self.inner.read(buffer, offset, out)
+        bytes: u64,
+    ) -> LocalFuture<'static, Result<(), BackendError>> {
+        self.count(|c| c.read += bytes);
+        self.inner.map(buffer, offset, bytes)
+    }
+
+    fn read_mapped(
+        &self,
+        buffer: &Self::Buffer,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), BackendError> {
+        self.inner.read_mapped(buffer, offset, out)
+    }
+
+    fn unmap(&self, buffer: &Self::Buffer) {
+        self.inner.unmap(buffer);
     }
 
     fn begin_scope(&self, scope: Scope) {

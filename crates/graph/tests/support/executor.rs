@@ -4,9 +4,10 @@
 //! Every buffer of a step starts as NaN, so that what nobody wrote is seen.
 
 use std::collections::HashMap;
+use std::task::{Context, Poll};
 
 use half::f16;
-use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture};
+use ingle_graph::backend::{Backend, BackendError, DeviceInfo, LocalFuture, Ticket};
 use ingle_graph::kernel::{Activations, KernelSpec, MatmulSpec, RopeWriteSpec, WeightLayout};
 use ingle_graph::ops::{
     Argmax, Embedding, Matmul, Op, QuantizeActivations, Reduce, RmsNorm, Slice, Softmax,
@@ -23,6 +24,8 @@ pub struct Executor {
     /// What the last step left: inputs, results and scratch.
     buffers: HashMap<Buffer, Data>,
     dims: Dims,
+    /// What is being read.
+    read: Vec<u8>,
 }
 
 impl Executor {
@@ -33,6 +36,7 @@ impl Executor {
             states: vec![],
             buffers: HashMap::new(),
             dims: Dims::default(),
+            read: vec![],
             plan,
         }
     }
@@ -363,18 +367,32 @@ impl Backend for Executor {
         Ok(())
     }
 
-    fn read<'a>(
-        &'a mut self,
+    fn is_asynchronous(&self) -> bool {
+        false
+    }
+
+    fn begin_read(
+        &mut self,
         result: usize,
         offset: u64,
-        out: &'a mut [u8],
-    ) -> LocalFuture<'a, Result<(), BackendError>> {
-        let bytes: Vec<u8> = match &self.buffers[&Buffer::Result(result as u32)] {
+        bytes: usize,
+    ) -> Result<Ticket, BackendError> {
+        let all: Vec<u8> = match &self.buffers[&Buffer::Result(result as u32)] {
             Data::F32(d) => d.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Data::I32(d) => d.iter().flat_map(|v| v.to_le_bytes()).collect(),
         };
-        out.copy_from_slice(&bytes[offset as usize..][..out.len()]);
-        Box::pin(async { Ok(()) })
+        self.read = all[offset as usize..][..bytes].to_vec();
+        Ok(Ticket(0))
+    }
+
+    fn poll_read(
+        &mut self,
+        _: &Ticket,
+        out: &mut [u8],
+        _: &mut Context<'_>,
+    ) -> Poll<Result<(), BackendError>> {
+        out.copy_from_slice(&self.read);
+        Poll::Ready(Ok(()))
     }
 }
 
