@@ -41,9 +41,10 @@ async function timed(name, work) {
 
 // The three functions below run in the page.
 
+// As `ingle logits` does: with activations as they are, nothing else is rounded either.
 async function load({ device, activations }) {
   const { Ingle } = await import("/ingle/index.js");
-  globalThis.ingle = await Ingle.load("/model.gguf", { device: device === "wasm" ? "cpu" : device, activations });
+  globalThis.ingle = await Ingle.load("/model.gguf", { device: device === "wasm" ? "cpu" : device, activations, kv: activations === "f32" ? "f32" : "f16" });
   return globalThis.ingle.device;
 }
 

@@ -121,6 +121,7 @@ test("errors have codes", async () => {
   assert.equal(await code("/not-a-model.gguf", { device: "cpu" }), "format");
   assert.equal(await code("bytes", { device: "cpu" }), "format");
   assert.equal(await code("/model.gguf", { device: "abacus" }), "invalid");
+  assert.equal(await code("/model.gguf", { device: "cpu", kv: "f64" }), "invalid");
   assert.equal(await code("/model.gguf", { device: "cpu", context: 1e6 }), "invalid");
   await page.context().close();
 });
