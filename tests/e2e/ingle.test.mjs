@@ -79,7 +79,7 @@ for (const device of ["cpu", "webgpu"]) {
   });
 }
 
-test("webgpu: what a token costs", async () => {
+test("webgpu: what a token costs, and how little wasm holds", async () => {
   const page = await loaded("webgpu", { counting: true });
   const { each, created } = await tokenCosts(page, QUESTION);
   assert.equal(each.submit, 1);
@@ -87,6 +87,10 @@ test("webgpu: what a token costs", async () => {
   assert.ok(each.writeBufferBytes <= 256, `${each.writeBufferBytes} bytes written a token`);
   assert.ok(each.dispatch <= 9 * LAYERS + 6, `${each.dispatch} dispatches a token`);
   assert.equal(created, 0);
+  // Memory only grows, so this is the peak of loading and running. The tokenizer's tables are in it: without them it would
+  // be less still.
+  const memory = (await wasmMemory(page)).map((bytes) => bytes / 2 ** 20);
+  assert.ok(memory.length > 0 && memory.reduce((sum, one) => sum + one, 0) <= 64, `${memory} MiB`);
   await page.context().close();
 });
 
