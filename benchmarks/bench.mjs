@@ -80,6 +80,8 @@ function bareMatvecs(context) {
     const { browser, server } = await context();
     const rates = {};
     for (const config of configs) {
+      const parts = config.launches.map(({ name }) => name).join(" ");
+      if (parts !== "qkv o gate_up down head") throw new Error(`bare matvecs: ${config.name} has no kernel for some product, only for ${parts}`);
       const page = await open(browser, `${server.url}/crates/kernels/bench/page.html`);
       const milliseconds = await page.evaluate(async (config) => {
         await globalThis.prepare(config);
