@@ -4,8 +4,10 @@ import { mkdir, readFile, writeFile } from "node:fs/promises";
 import os from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
+import { gzipSync } from "node:zlib";
 import { serve } from "../scripts/serve.mjs";
-import { launch, open, ROOT } from "../tests/e2e/browser.mjs";
+import { launch, open, ROOT, wasmMemory } from "../tests/e2e/browser.mjs";
+import { tokenCosts } from "../tests/e2e/costs.mjs";
 import { FLOORS, floorsReached } from "./floors.mjs";
 import { summarise, table } from "./figures.mjs";
 
@@ -34,10 +36,12 @@ function parseArguments(args) {
 
 /** `{ prefill, decode }` in tokens per second, and whatever else a runner reports. */
 function figures({ prefill_tok_s, decode_tok_s, ...rest }, who) {
-  for (const value of [prefill_tok_s, decode_tok_s]) {
-    if (!(Number.isFinite(value) && value > 0)) throw new Error(`${who} reported no speed: ${JSON.stringify({ prefill_tok_s, decode_tok_s })}`);
-  }
-  return { prefill: prefill_tok_s, decode: decode_tok_s, ...rest };
+  return { prefill: speed(prefill_tok_s, `${who}, prefill`), decode: speed(decode_tok_s, `${who}, decode`), ...rest };
+}
+
+function speed(value, who) {
+  if (!(Number.isFinite(value) && value > 0)) throw new Error(`${who}: no speed was reported, but ${value}`);
+  return value;
 }
 
 async function llamaCpp({ model, prompt, gen }) {
@@ -65,6 +69,58 @@ function pageRunner(context, who, url, call, settings) {
   };
 }
 
+/**
+ * The token's matvecs alone, every weight in its own buffer: what a step costs at least. The kernels are those that the
+ * selection table gives this class of devices, for activations as they are and at 8 bits; the better one counts.
+ */
+function bareMatvecs(context) {
+  const configs = [];
+  return async () => {
+    if (configs.length === 0) configs.push(...JSON.parse(await readFile(process.env.BARE_MATVECS, "utf8")));
+    const { browser, server } = await context();
+    const rates = {};
+    for (const config of configs) {
+      const parts = config.launches.map(({ name }) => name).join(" ");
+      if (parts !== "qkv o gate_up down head") throw new Error(`bare matvecs: ${config.name} has no kernel for some product, only for ${parts}`);
+      const page = await open(browser, `${server.url}/crates/kernels/bench/page.html`);
+      const milliseconds = await page.evaluate(async (config) => {
+        await globalThis.prepare(config);
+        await globalThis.wall(1);
+        return globalThis.wall(3);
+      }, config);
+      if (page.problems.length > 0) throw new Error(["bare matvecs:", ...page.problems].join("\n  "));
+      await page.context().close();
+      rates[config.name] = speed(1000 / milliseconds, config.name);
+    }
+    return { decode: Math.max(...Object.values(rates)), ...rates };
+  };
+}
+
+/** What is counted, not timed: the calls of a token on WebGPU, the memory of wasm, the size of what a page loads. */
+async function costs(context, model) {
+  const { browser, server } = await context();
+  const page = await open(browser, `${server.url}/tests/e2e/pages/blank.html`, { counting: true });
+  await page.evaluate(async () => {
+    const { Ingle } = await import("/web/dist/index.js");
+    globalThis.ingle = await Ingle.load("/model.gguf", { device: "webgpu" });
+  });
+  const { each, created } = await tokenCosts(page, [{ role: "user", content: "What is the capital of France?" }]);
+  const memory = (await wasmMemory(page)).reduce((sum, bytes) => sum + bytes, 0);
+  await page.context().close();
+  const { stdout } = await run(process.env.INGLE_BIN, ["inspect", model, "--json"], { maxBuffer: 1 << 28 });
+  const megabytes = async (name) => gzipSync(await readFile(path.join(ROOT, "web/dist", name)), { level: 9 }).length / 1e6;
+  return {
+    launchesPerLayer: each.dispatch / JSON.parse(stdout).config.layers,
+    submits: each.submit,
+    bytesRead: each.mapAsyncBytes,
+    bytesWritten: each.writeBufferBytes,
+    created,
+    memoryMiB: memory / 2 ** 20,
+    mainMB: await megabytes("ingle_wasm_bg.wasm"),
+    compilerMB: await megabytes("ingle_compiler_bg.wasm"),
+  };
+}
+
 /** One browser and one server, started when a runner first needs them. */
 function lazyBrowser(model) {
   let started;
@@ -89,7 +145,7 @@ function comparisons({ only, peersOnly }, context) {
   const all = {
     native: { ingle: ingleNative, "llama.cpp": llamaCpp },
     wasm: { ingle: ingle("cpu"), wllama: pageRunner(context, "wllama", "/benchmarks/wllama.html", "wllamaBench", {}) },
-    webgpu: { ingle: ingle("webgpu") },
+    webgpu: { ingle: ingle("webgpu"), "bare matvecs": bareMatvecs(context) },
   };
   const chosen = {};
   for (const name of only.split(",")) {
@@ -105,7 +161,8 @@ async function measure(runners, options, name) {
     for (const [who, runner] of Object.entries(runners)) {
       const sample = await runner(options);
       samples[who].push(sample);
-      console.error(`  ${name} ${round + 1}/${options.rounds}  ${who.padEnd(10)} prefill ${sample.prefill.toFixed(1)}  decode ${sample.decode.toFixed(2)} tok/s`);
+      const prefill = sample.prefill === undefined ? "" : `prefill ${sample.prefill.toFixed(1)}  `;
+      console.error(`  ${name} ${round + 1}/${options.rounds}  ${who.padEnd(12)} ${prefill}decode ${sample.decode.toFixed(2)} tok/s`);
     }
   }
   return samples;
@@ -125,12 +182,14 @@ async function main() {
   if (about.load > 0.5) console.error("something else runs on this machine: ratios hold better than figures do");
   const { context, close } = lazyBrowser(options.model);
   const samples = {};
+  const counted = {};
   try {
     for (const [name, runners] of Object.entries(comparisons(options, context))) samples[name] = await measure(runners, options, name);
+    if (samples.webgpu?.ingle) counted.costs = await costs(context, options.model);
   } finally {
     await close();
   }
-  const summary = Object.fromEntries(Object.entries(samples).map(([name, by]) => [name, summarise(by)]));
+  const summary = { ...Object.fromEntries(Object.entries(samples).map(([name, by]) => [name, summarise(by)])), ...counted };
   const floors = options.peersOnly ? [] : floorsReached(FLOORS, summary);
   const text = table(summary, floors);
   console.log(text);

@@ -22,18 +22,20 @@ export function summarise(samples) {
   const ratios = {};
   for (const [who, rounds] of Object.entries(samples)) {
     if (who === "ingle" || !samples.ingle) continue;
-    const ratio = (name) => median(rounds.map((round, i) => samples.ingle[i][name] / round[name]));
-    ratios[who] = { prefill: ratio("prefill"), decode: ratio("decode") };
+    ratios[who] = {};
+    for (const name of ["prefill", "decode"].filter((name) => name in rounds[0])) {
+      ratios[who][name] = median(rounds.map((round, i) => samples.ingle[i][name] / round[name]));
+    }
   }
   return { runners, ratios };
 }
 
 /** The figures as text: one line per runner, then one per floor. */
 export function table(summary, floors) {
-  const figure = ({ median, min, max }) => `${median.toFixed(1)} (${min.toFixed(1)}–${max.toFixed(1)})`;
+  const figure = (values) => (values ? `${values.median.toFixed(1)} (${values.min.toFixed(1)}–${values.max.toFixed(1)})` : "");
   const ratio = (value) => (value === undefined ? "" : `${value.toFixed(2)}×`);
   const rows = [["", "", "prefill tok/s", "ingle ÷", "decode tok/s", "ingle ÷"]];
-  for (const [name, { runners, ratios }] of Object.entries(summary)) {
+  for (const [name, { runners = {}, ratios }] of Object.entries(summary)) {
     for (const [who, numbers] of Object.entries(runners)) {
       rows.push([name, who, figure(numbers.prefill), ratio(ratios[who]?.prefill), figure(numbers.decode), ratio(ratios[who]?.decode)]);
       for (const [extra, value] of Object.entries(numbers)) {
@@ -44,7 +46,8 @@ export function table(summary, floors) {
   const widths = rows[0].map((_, column) => Math.max(...rows.map((row) => row[column].length)));
   const lines = rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column])).join("  ").trimEnd());
   for (const floor of floors) {
-    lines.push(`${floor.reached ? "reached" : "MISSED "}  ${floor.name}: ${floor.value === null ? "not reported" : floor.value.toFixed(2)} (floor ${floor.least})`);
+    const bound = floor.most === undefined ? `at least ${floor.least}` : `at most ${floor.most}`;
+    lines.push(`${floor.reached ? "reached" : "MISSED "}  ${floor.name}: ${floor.value === null ? "not reported" : floor.value.toFixed(2)} (${bound})`);
   }
   return lines.join("\n");
 }

@@ -4,6 +4,7 @@
 #   INGLE_CACHE       everything that is fetched or built lies here (default ~/.cache/ingle)
 #   CARGO_TARGET_DIR  native builds (default $INGLE_CACHE/target)
 #   INGLE_CHROMIUM    a Chrome or Chromium to use instead of the installed one
+#   INGLE_CHROMEDRIVER  a chromedriver of the same version, for the op suite in the browser
 #   INGLE_WASM_STD    auto (default), rustup or debian: where the wasm standard library comes from
 
 INGLE_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -73,6 +74,18 @@ find_chromium() {
   done
   return 1
 }
+
+# The first chromedriver there is, or nothing. Its version is that of the browser it drives.
+find_chromedriver() {
+  local candidate
+  for candidate in "${INGLE_CHROMEDRIVER:-}" chromedriver /usr/lib/chromium/chromedriver /usr/lib/chromium-browser/chromedriver; do
+    [ -n "$candidate" ] && command -v "$candidate" && return 0
+  done
+  return 1
+}
+
+# What wasm is compiled for: every browser with WebGPU has these.
+INGLE_WASM_FEATURES=+simd128,+bulk-memory,+mutable-globals,+sign-ext,+nontrapping-fptoint
 
 # wasm_cargo ARGUMENTS...: cargo with whichever compiler has a wasm standard library.
 wasm_cargo() {

@@ -25,11 +25,26 @@ function npy(values) {
   return Buffer.concat([header, body]);
 }
 
+/** Waits for `work`, saying every quarter of a minute that it goes on, and at the end how long it took. */
+async function timed(name, work) {
+  const begun = Date.now();
+  const seconds = () => `${Math.round((Date.now() - begun) / 1000)} s`;
+  const timer = setInterval(() => console.error(`  ${name}: ${seconds()} so far`), 15_000);
+  try {
+    const result = await work;
+    console.error(`${name}: ${seconds()}`);
+    return result;
+  } finally {
+    clearInterval(timer);
+  }
+}
+
 // The three functions below run in the page.
 
+// As `ingle logits` does: with activations as they are, nothing else is rounded either.
 async function load({ device, activations }) {
   const { Ingle } = await import("/ingle/index.js");
-  globalThis.ingle = await Ingle.load("/model.gguf", { device: device === "wasm" ? "cpu" : device, activations });
+  globalThis.ingle = await Ingle.load("/model.gguf", { device: device === "wasm" ? "cpu" : device, activations, kv: activations === "f32" ? "f32" : "f16" });
   return globalThis.ingle.device;
 }
 
@@ -47,20 +62,21 @@ async function likelihoods(ids) {
 async function emit(page, reference, out) {
   const ids = {};
   const greedy = {};
-  for (const { name, text, greedy_token_and_margin } of reference.prompts) {
+  for (const [at, { name, text, greedy_token_and_margin }] of reference.prompts.entries()) {
     if (!/^[\w.-]+$/.test(name)) throw new Error(`prompt name ${JSON.stringify(name)}: letters, digits, dots and dashes only`);
-    const found = await page.evaluate(prompt, { text, continuation: greedy_token_and_margin.map(([token]) => token) });
+    const asked = page.evaluate(prompt, { text, continuation: greedy_token_and_margin.map(([token]) => token) });
+    const found = await timed(`prompt ${at + 1} of ${reference.prompts.length}, ${name}`, asked);
     [ids[name], greedy[name]] = [found.ids, found.greedy];
     await writeFile(path.join(out, `${name}.npy`), npy(found.logits));
-    console.error(name);
   }
   const nll = [];
   const { ids: text, window } = reference.perplexity;
   for (let start = 0; start < text.length; start += window) {
     const part = text.slice(start, start + window);
     // The last window may hold one token, which predicts nothing.
-    if (part.length > 1) nll.push(...(await page.evaluate(likelihoods, part)));
-    console.error(`perplexity: ${Math.min(start + window, text.length)} of ${text.length} tokens`);
+    if (part.length < 2) continue;
+    const name = `perplexity, tokens ${start + 1} to ${start + part.length} of ${text.length}`;
+    nll.push(...(await timed(name, page.evaluate(likelihoods, part))));
   }
   for (const [name, value] of Object.entries({ ids, greedy, nll })) await writeFile(path.join(out, `${name}.json`), JSON.stringify(value));
 }
@@ -78,7 +94,7 @@ async function main() {
   const browser = await launch();
   try {
     const page = await open(browser, `${server.url}/blank.html`);
-    const device = await page.evaluate(load, options);
+    const device = await timed(`load ${path.basename(model)}`, page.evaluate(load, options));
     console.error(`${device.kind}: ${device.name}`);
     await emit(page, reference, options.out);
   } finally {

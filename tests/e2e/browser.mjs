@@ -1,5 +1,5 @@
-// Opens Chromium with WebGPU on SwiftShader, and counts every WebGPU call that costs something, in the
-// page and in its workers.
+// Opens Chromium with WebGPU on SwiftShader, and counts every WebGPU call that costs something and the
+// memory of wasm modules, in the page and in its workers.
 import { execFileSync } from "node:child_process";
 import os from "node:os";
 import path from "node:path";
@@ -38,11 +38,11 @@ export function launch({ webgpu = "swiftshader", args = [] } = {}) {
 
 /**
  * Opens `url` in a page of its own context. With `counting`, WebGPU calls are counted from the start, see
- * {@link counts}. The page's errors are collected in `page.problems`; `onConsole` gets its console lines.
+ * {@link counts}, and the memory of wasm modules can be asked for, see {@link wasmMemory}. The page's errors are collected in `page.problems`; `onConsole` gets its console lines.
  */
 export async function open(browser, url, { counting = false, onConsole } = {}) {
   const context = await browser.newContext();
-  if (counting) await context.addInitScript(`(${hookPage})(${JSON.stringify(`(${hookWebGpu})();`)})`);
+  if (counting) await context.addInitScript(`(${hookPage})(${JSON.stringify(`(${hookWebGpu})();(${hookWasm})();`)})`);
   const page = await context.newPage();
   page.problems = [];
   page.on("pageerror", (error) => page.problems.push(error.stack ?? String(error)));
@@ -71,6 +71,30 @@ export async function resetCounts(page) {
       const counted = globalThis.__webgpuCounts ?? {};
       for (const name of Object.keys(counted)) counted[name] = 0;
     });
+  }
+}
+
+/** Bytes of linear memory of each wasm module, in the page and its workers. Memory only grows: this is the peak. */
+export async function wasmMemory(page) {
+  const found = [];
+  for (const place of [page, ...page.workers()]) {
+    found.push(...(await place.evaluate(() => (globalThis.__wasmMemories ?? []).map((memory) => memory.buffer.byteLength))));
+  }
+  return found;
+}
+
+// Runs in the page and in each worker, like the next: keeps the memory that each wasm instance exports.
+function hookWasm() {
+  if (globalThis.__wasmMemories) return;
+  globalThis.__wasmMemories = [];
+  for (const name of ["instantiate", "instantiateStreaming"]) {
+    const original = WebAssembly[name];
+    WebAssembly[name] = async (...args) => {
+      const result = await original.apply(WebAssembly, args);
+      const { exports } = result.instance ?? result;
+      globalThis.__wasmMemories.push(...Object.values(exports).filter((value) => value instanceof WebAssembly.Memory));
+      return result;
+    };
   }
 }
 

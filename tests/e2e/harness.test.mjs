@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import path from "node:path";
 import { after, before, test } from "node:test";
 import { serve } from "../../scripts/serve.mjs";
-import { counts, launch, open, resetCounts, ROOT } from "./browser.mjs";
+import { counts, launch, open, resetCounts, ROOT, wasmMemory } from "./browser.mjs";
 
 let browser;
 let server;
@@ -45,6 +45,19 @@ for (const where of ["page", "module", "classic"]) {
     await page.context().close();
   });
 }
+
+test("the memory of a wasm module is seen as it grows", async () => {
+  const page = await open(browser, `${server.url}/counting.html`, { counting: true });
+  assert.deepEqual(await wasmMemory(page), []);
+  await page.evaluate(async () => {
+    // (module (memory (export "memory") 2))
+    const bytes = [0, 97, 115, 109, 1, 0, 0, 0, 5, 3, 1, 0, 2, 7, 10, 1, 6, 109, 101, 109, 111, 114, 121, 2, 0];
+    const { instance } = await WebAssembly.instantiate(new Uint8Array(bytes));
+    instance.exports.memory.grow(3);
+  });
+  assert.deepEqual(await wasmMemory(page), [5 * 65536]);
+  await page.context().close();
+});
 
 test("a browser without WebGPU can be had", async () => {
   const without = await launch({ webgpu: "off" });

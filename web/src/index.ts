@@ -37,13 +37,14 @@ export class Ingle {
 
   /** Loads a GGUF model. Rejects with an {@link IngleError}, or with `AbortError` when cancelled. */
   static async load(source: ModelSource, options: LoadOptions = {}): Promise<Ingle> {
-    const { device = "auto", activations = "int8", context = null, onProgress, signal } = options;
+    const { device = "auto", activations = "int8", kv = "f16", context = null, onProgress, signal } = options;
     if (signal?.aborted) throw aborted();
     if (!["auto", "webgpu", "cpu"].includes(device)) throw new IngleError("invalid", `device: "auto", "webgpu" or "cpu", not ${JSON.stringify(device)}`, { field: "device" });
     if (!["f32", "int8"].includes(activations)) throw new IngleError("invalid", `activations: "f32" or "int8", not ${JSON.stringify(activations)}`, { field: "activations" });
+    if (!["f16", "f32"].includes(kv)) throw new IngleError("invalid", `kv: "f16" or "f32", not ${JSON.stringify(kv)}`, { field: "kv" });
     const channel = new Channel();
     try {
-      const request = { kind: "load", source: sourceSpec(source), options: { device, activations, context } } as const;
+      const request = { kind: "load", source: sourceSpec(source), options: { device, activations, kv, context } } as const;
       const reply = await channel.call(request, "loaded", signal, (progress) => onProgress?.(progress));
       return new Ingle(channel, reply.device, reply.context);
     } catch (error) {

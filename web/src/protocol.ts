@@ -11,6 +11,7 @@ export type SourceSpec = { url: string } | { blob: Blob } | { bytes: Uint8Array 
 export interface WorkerLoadOptions {
   device: "auto" | "webgpu" | "cpu";
   activations: "f32" | "int8";
+  kv: "f16" | "f32";
   context: number | null;
 }
 

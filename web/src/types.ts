@@ -25,6 +25,8 @@ export interface LoadOptions {
   device?: "auto" | "webgpu" | "cpu";
   /** How activations enter matrix products: `int8` (the default) as two 8-bit terms, which is faster, `f32` as they are, which is exact. */
   activations?: "f32" | "int8";
+  /** What keys and values are kept as: `f16` (the default), or `f32`, which takes twice the memory and loses nothing. */
+  kv?: "f16" | "f32";
   /** Largest number of tokens in memory; the model's own limit if left out. */
   context?: number;
   onProgress?: (progress: LoadProgress) => void;

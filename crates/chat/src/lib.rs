@@ -20,4 +20,5 @@ pub use load::{Files, LoadOptions, Opened, Progress, load, open_gguf};
 pub use score::{AsyncBetween, NoPause, Score};
 
 pub use ingle_engine::{CancelToken, Sampling};
+pub use ingle_models::GraphOptions;
 pub use ingle_text::Message;

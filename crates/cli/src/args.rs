@@ -155,7 +155,8 @@ pub struct InspectArgs {
 pub struct GraphArgs {
     #[arg(required_unless_present = "check")]
     pub model: Option<PathBuf>,
-    /// Stop after this pass: fold, recognise, quantize, merge, fuse [default: before any].
+    /// Stop after this pass: fold, recognise, quantize, merge, fuse [default: before any]. How many launches the finished
+    /// plan takes is said on standard error.
     #[arg(long, value_name = "PASS", conflicts_with_all = ["plan", "check"])]
     pub dump_after: Option<String>,
     /// Show the plan instead: every launch, its kernel and why, and what it binds.

@@ -57,9 +57,13 @@ pub fn run(args: &GraphArgs) -> Result<(), CliError> {
                     found: pass.clone(),
                 });
             }
-            device::with_target(&args.target, |target| {
-                optimise(&graph, &passes, target, Some(pass))
-            })??
+            let (dumped, plan) = device::with_target(&args.target, |target| {
+                let dumped = optimise(&graph, &passes, target, Some(pass));
+                (dumped, compile(&graph, &passes, target))
+            })?;
+            // Beside the graph, not in it: what reads the graph's text from a pipe reads nothing else.
+            summary(&plan?, opened.model.config.layers, &mut std::io::stderr())?;
+            dumped?
         }
     };
     Ok(write!(out, "{graph}")?)

@@ -94,24 +94,32 @@ fn both_readers_see_the_same_tensors() {
     assert_eq!(sorted(&ours).len(), 20);
 }
 
+/// `ingle graph --check -` of this text.
+fn check(text: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ingle"))
+        .args(["graph", "--check", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut input = child.stdin.take().unwrap();
+    input.write_all(text.as_bytes()).unwrap();
+    drop(input);
+    child.wait_with_output().unwrap()
+}
+
+/// The launches a layer that `text` says decode takes at most.
+fn decode_launches(text: &str) -> usize {
+    let line = text.lines().find(|l| l.starts_with("decode variant 0:"));
+    let line = line.unwrap_or_else(|| panic!("decode is not in\n{text}"));
+    let (_, rest) = line.split_once(": ").unwrap();
+    let (counts, _) = rest.split_once(" launches a layer").unwrap();
+    counts.rsplit(' ').next().unwrap().parse().unwrap()
+}
+
 #[test]
 fn a_graph_is_checked_from_standard_input() {
-    let check = |text: &str| {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_ingle"))
-            .args(["graph", "--check", "-"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        child
-            .stdin
-            .take()
-            .unwrap()
-            .write_all(text.as_bytes())
-            .unwrap();
-        child.wait_with_output().unwrap()
-    };
     let good =
         "graph g\n  input %x: f32[tokens, 4]\n  %1: f32[tokens, 4] = silu %x\n  result y = %1\n";
     let output = check(good);
@@ -179,22 +187,32 @@ mod model {
 
     #[test]
     fn the_fused_graph_parses_back_and_a_layer_takes_few_launches() {
-        let output = ingle(&["graph", &model(), "--dump-after", "fuse"]);
-        assert!(output.status.success());
-        let path = std::env::temp_dir().join(format!("ingle-fused-{}.txt", std::process::id()));
-        std::fs::write(&path, &output.stdout).unwrap();
-        let checked = json(&["graph", "--check", path.to_str().unwrap(), "--json"]);
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(checked["inputs"], 36);
-        for activations in ["f32", "int8"] {
-            let output = ingle(&["graph", &model(), "--plan", "--activations", activations]);
-            let text = String::from_utf8(output.stdout).unwrap();
-            let line = text
-                .lines()
-                .find(|l| l.starts_with("decode variant 0:"))
-                .unwrap();
-            let count: usize = line.split(' ').nth(3).unwrap().parse().unwrap();
-            assert!(count <= 9, "{line}");
+        for device in ["cpu", "vulkan"] {
+            for activations in ["f32", "int8"] {
+                let model = model();
+                let target = ["--device", device, "--activations", activations];
+                let dump = ["graph", &model, "--dump-after", "fuse"];
+                let output = ingle(&[&dump[..], &target].concat());
+                let said = String::from_utf8(output.stderr).unwrap();
+                assert!(output.status.success(), "{said}");
+                let launches = decode_launches(&said);
+                assert!(
+                    (1..=9).contains(&launches),
+                    "{device} {activations}: {said}"
+                );
+
+                let checked = check(&String::from_utf8(output.stdout).unwrap());
+                let said = String::from_utf8(checked.stdout).unwrap();
+                assert!(checked.status.success(), "{said}");
+                assert!(
+                    said.contains("36 inputs") && said.contains("verified"),
+                    "{said}"
+                );
+
+                let output = ingle(&[&["graph", &model, "--plan"][..], &target].concat());
+                let plan = String::from_utf8(output.stdout).unwrap();
+                assert_eq!(decode_launches(&plan), launches);
+            }
         }
     }
 

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::io::Write;
+
 use ingle_graph::backend::Backend;
 use ingle_graph::passes::{Options, decompose_all, optimise, stages, with_policy};
 use ingle_graph::suite::{interpreted_only, suite};
@@ -37,7 +39,8 @@ fn the_text_of_every_case_parses_back() {
 
 #[test]
 fn every_pass_keeps_the_meaning_of_every_case() {
-    for case in suite().into_iter().chain(interpreted_only()) {
+    let cases: Vec<_> = suite().into_iter().chain(interpreted_only()).collect();
+    for case in &cases {
         let options = Options::plain(case.activations);
         let mut before = case.graph.clone();
         for stage in stages(&case.graph, &options, &AnyTarget).unwrap() {
@@ -56,6 +59,14 @@ fn every_pass_keeps_the_meaning_of_every_case() {
             }
             before = stage.graph;
         }
+    }
+    if let Some(path) = std::env::var_os("INGLE_SUITE_COUNTS") {
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(path)
+            .expect("the counts can be written");
+        writeln!(file, "reference {}", cases.len()).expect("the counts can be written");
     }
 }
 

@@ -1,7 +1,8 @@
 //! `Model`: what the worker holds.
 
 use ingle_chat::{
-    AsyncBetween, CancelToken, Chat, ChatError, LoadOptions, Progress, load, open_gguf,
+    AsyncBetween, CancelToken, Chat, ChatError, GraphOptions, LoadOptions, Progress, load,
+    open_gguf,
 };
 use ingle_graph::backend::LocalFuture;
 use js_sys::{Array, Float32Array, Function, Object, Promise, Reflect};
@@ -42,6 +43,9 @@ impl Model {
             let settings = LoadOptions {
                 activations: options.activations,
                 context: options.context,
+                graph: GraphOptions {
+                    kv: options.kv.into(),
+                },
                 ..LoadOptions::default()
             };
             let Opening { backend, device } =

@@ -2,6 +2,7 @@
 
 use ingle_chat::{Answer, ChatError, Finish, Message, Sampling};
 use ingle_graph::kernel::Activations;
+use ingle_quant::ElementType;
 use serde::{Deserialize, Serialize};
 
 /// `WorkerLoadOptions`.
@@ -9,7 +10,25 @@ use serde::{Deserialize, Serialize};
 pub struct LoadOptions {
     pub device: DeviceChoice,
     pub activations: Activations,
+    pub kv: KvChoice,
     pub context: Option<usize>,
+}
+
+/// The element of the KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum KvChoice {
+    F16,
+    F32,
+}
+
+impl From<KvChoice> for ElementType {
+    fn from(kv: KvChoice) -> Self {
+        match kv {
+            KvChoice::F16 => ElementType::F16,
+            KvChoice::F32 => ElementType::F32,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

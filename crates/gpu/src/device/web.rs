@@ -167,22 +167,26 @@ fn limits_of(limits: &JsValue) -> Limits {
     }
 }
 
+/// The adapter's description; browsers that keep it back tell the vendor and the architecture.
 fn describe(adapter: &js::Adapter) -> DeviceInfo {
     let info = adapter.info();
-    let mut parts: Vec<String> = ["description", "vendor", "architecture", "device"]
-        .iter()
-        .filter_map(|name| Reflect::get(&info, &(*name).into()).ok()?.as_string())
-        .filter(|part| !part.is_empty())
+    let field = |name: &str| {
+        let text = Reflect::get(&info, &name.into()).ok()?.as_string()?;
+        (!text.is_empty()).then_some(text)
+    };
+    let known: Vec<String> = ["vendor", "architecture", "device"]
+        .into_iter()
+        .filter_map(field)
         .collect();
-    let name = if parts.is_empty() {
-        "unknown adapter".into()
-    } else {
-        parts.remove(0)
+    let (name, details) = match field("description") {
+        Some(description) => (description, known),
+        None if known.is_empty() => ("unknown adapter".into(), known),
+        None => (known.join(" "), Vec::new()),
     };
     DeviceInfo {
         kind: "webgpu".into(),
         name,
-        details: parts,
+        details,
     }
 }
 
