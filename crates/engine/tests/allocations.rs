@@ -104,7 +104,7 @@ fn check_backend(mut backend: CpuBackend) {
     };
     let (prefill, decode) = (1, 0);
     assert_eq!(backend.plan().entries[decode].name, "decode");
-    let zeros = vec![0; CHUNK * 4];
+    let zeros = [0; CHUNK * 4];
     for tokens in [CHUNK, 3, 1] {
         let (rows, last) = (words(0..tokens), words(tokens - 1..tokens));
         let inputs = [

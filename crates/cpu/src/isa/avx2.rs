@@ -194,9 +194,8 @@ impl Isa for Avx2 {
     #[inline(always)]
     unsafe fn pack_activations(self, codes: &[i32; 32], p: *mut u8) {
         unsafe {
-            let mut terms = [[_mm256_setzero_si256(); 4]; 2];
-            for i in 0..4 {
-                let code = _mm256_loadu_si256(codes.as_ptr().add(8 * i).cast());
+            let split = [0, 8, 16, 24].map(|at| {
+                let code = _mm256_loadu_si256(codes.as_ptr().add(at).cast());
                 // Any split whose terms fit their bytes will do, so a rounded quotient does.
                 let quotient = _mm256_mul_ps(
                     _mm256_cvtepi32_ps(code),
@@ -204,10 +203,9 @@ impl Isa for Avx2 {
                 );
                 let high = _mm256_cvtps_epi32(quotient);
                 let weighed = _mm256_mullo_epi32(high, _mm256_set1_epi32(HIGH_TERM));
-                terms[0][i] = high;
-                terms[1][i] = _mm256_sub_epi32(code, weighed);
-            }
-            let [high, low] = terms.map(|[a, b, c, d]| {
+                (high, _mm256_sub_epi32(code, weighed))
+            });
+            let [high, low] = [split.map(|s| s.0), split.map(|s| s.1)].map(|[a, b, c, d]| {
                 _mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d))
             });
             // Packing works in halves of 128 bits, so the first halves hold the runs 0, 2, 4, 6 and the others the rest.
